@@ -56,6 +56,11 @@ from roipool.ops.ps_roi_align import (
 )
 from roipool.ops.ps_roi_pool import ps_roi_pool, ps_roi_pool_backward
 from roipool.ops.roi_align import roi_align, roi_align_backward, roi_align_backward_rois
+from roipool.ops.roi_align_3d import (
+    roi_align_3d,
+    roi_align_3d_backward,
+    roi_align_3d_backward_rois,
+)
 from roipool.ops.roi_align_rotated import (
     roi_align_rotated,
     roi_align_rotated_backward,
@@ -92,6 +97,9 @@ __all__ = [
     "ps_roi_pool_backward",
     "reference",
     "roi_align",
+    "roi_align_3d",
+    "roi_align_3d_backward",
+    "roi_align_3d_backward_rois",
     "roi_align_backward",
     "roi_align_backward_rois",
     "roi_align_rotated",

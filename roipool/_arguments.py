@@ -21,11 +21,18 @@ from roipool._errors import shortened, shown
 from roipool._layout import (
     AXES,
     LAYOUTS,
+    MAP_LAYOUTS,
+    VOLUME_LAYOUTS,
     Layout,
     Shape4,
+    Shape5,
+    VolumeLayout,
     groups_of_bins,
+    merged_shape,
     nchw_view,
     pooled_channels,
+    volume_channels,
+    volume_size,
 )
 from roipool._types import Boxes, Numbers
 
@@ -63,7 +70,14 @@ def layout(value: Any) -> Layout:
     return choice("layout", value, LAYOUTS)
 
 
-def float_array(name: str, array: Any, dtypes: Sequence[str] = FLOATS) -> Array:
+def volume_layout(value: Any) -> VolumeLayout:
+    """Return the layout of volumes if it is one."""
+    return choice("layout", value, VOLUME_LAYOUTS)
+
+
+def float_array(
+    name: str, array: Any, dtypes: Sequence[str] = FLOATS, dimensions: int = 4
+) -> Array:
     """Return an array of one of these dtypes in native byte order; on a host it is C-contiguous.
 
     Bytes are read on a host only.
@@ -79,8 +93,8 @@ def float_array(name: str, array: Any, dtypes: Sequence[str] = FLOATS) -> Array:
             f"{name} must have dtype {', '.join(allowed)}, got {shortened(str(dtype))}; "
             f"convert it, for example {name}.astype(np.float32)"
         )
-    if array.ndim != 4:
-        raise ValueError(f"{name} must have 4 dimensions, got shape {array.shape}")
+    if array.ndim != dimensions:
+        raise ValueError(f"{name} must have {dimensions} dimensions, got shape {array.shape}")
     return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
 
 
@@ -95,21 +109,41 @@ def features(
 
 def map_shape(name: str, shape: Any, layout: Layout = "NCHW") -> Shape4:
     """Return four non-negative sizes; `name` says whose they are."""
+    images, first, second, third = _sizes(name, shape, "four", layout)
+    sizes = (images, first, second, third)
+    _check_axes(name, sizes, layout)
+    _check_elements(name, sizes)
+    return sizes
+
+
+def volume_shape(name: str, shape: Any, layout: VolumeLayout = "NCDHW") -> Shape5:
+    """Return five non-negative sizes; `name` says whose they are."""
+    images, first, second, third, fourth = _sizes(name, shape, "five", layout)
+    sizes = (images, first, second, third, fourth)
+    _check_rows(name, sizes, layout)
+    _check_elements(name, sizes)
+    return sizes
+
+
+def _sizes(name: str, shape: Any, count: str, layout: str) -> tuple[int, ...]:
+    """Return as many non-negative sizes as a layout has axes; `count` is their number in words."""
     try:
-        sizes = tuple(map(operator.index, itertools.islice(shape, 5)))
+        sizes = tuple(map(operator.index, itertools.islice(shape, len(layout) + 1)))
     except (TypeError, NotImplementedError):  # the latter is a memoryview's of several dimensions
-        raise TypeError(f"{name} must be four integers, got {shown(shape)}") from None
-    if len(sizes) != 4:
-        raise ValueError(f"{name} must be four integers in {layout} order, got {shown(shape)}")
+        raise TypeError(f"{name} must be {count} integers, got {shown(shape)}") from None
+    if len(sizes) != len(layout):
+        raise ValueError(f"{name} must be {count} integers in {layout} order, got {shown(shape)}")
     if min(sizes) < 0:
         raise ValueError(f"{name} must not have negative sizes, got {shown(sizes)}")
-    _check_axes(name, sizes, layout)
+    return sizes
+
+
+def _check_elements(name: str, sizes: Sequence[int]) -> None:
     elements = 1
     for size in sizes:  # a loop, which torch's compiler can trace
         elements *= max(size, 1)
     if elements > MAX_ELEMENTS:
         raise MemoryError(f"{name} {shown(sizes)} is more than any memory holds")
-    return sizes
 
 
 def _check_axes(name: str, shape: Sequence[int], layout: Layout) -> None:
@@ -117,6 +151,38 @@ def _check_axes(name: str, shape: Sequence[int], layout: Layout) -> None:
     _, height, width = AXES[layout]
     if shape[height] > MAX_AXIS or shape[width] > MAX_AXIS:
         raise ValueError(f"{name}: height and width must be at most {MAX_AXIS}, got {shown(shape)}")
+
+
+def _check_rows(name: str, shape: Sequence[int], layout: VolumeLayout) -> None:
+    """Check that 32 bits number the rows of all planes of a volume, and its columns."""
+    _, rows, columns = AXES[MAP_LAYOUTS[layout]]
+    sizes = merged_shape(shape, layout)
+    if sizes[rows] > MAX_AXIS or sizes[columns] > MAX_AXIS:
+        raise ValueError(
+            f"{name}: depth times height, and width, must be at most {MAX_AXIS}, got {shown(shape)}"
+        )
+
+
+def volumes(name: str, array: Any, layout: VolumeLayout = "NCDHW") -> Array:
+    """Return checked volumes."""
+    checked = float_array(name, array, dimensions=5)
+    _check_rows(name, checked.shape, layout)
+    return checked
+
+
+def volume_gradient(
+    name: str, shape: Sequence[int], boxes: int, channels: int, layout: VolumeLayout = "NCDHW"
+) -> tuple[int, int, int]:
+    """Check the shape of a gradient of values pooled from volumes; return its bins."""
+    size = volume_size(shape, layout)
+    if min(size) < 1:
+        raise ValueError(f"{name} must have at least 1 by 1 by 1 bins, got {tuple(shape)}")
+    if shape[0] != boxes or volume_channels(shape, layout) != channels:
+        form = "(K, PD, PH, PW, C)" if layout == "NDHWC" else "(K, C, PD, PH, PW)"
+        raise ValueError(
+            f"{name} must have shape {form} with K={boxes} and C={channels}, got {tuple(shape)}"
+        )
+    return size
 
 
 def grad_output(
@@ -484,6 +550,7 @@ class Form(NamedTuple):
 
 
 CORNERS = Form()
+VOLUMES = Form(columns=("x1", "y1", "z1", "x2", "y2", "z2"))
 DEFORMED = Form(offsets="offsets")
 ROTATED = Form(columns=("centre x", "centre y", "width", "height", "angle"))
 CROPS = Form(
@@ -551,6 +618,43 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
         return operator.index(first), operator.index(second)
     except TypeError:
         raise TypeError(f"{name} must be an int or a pair of ints, got {shown(value)}") from None
+
+
+def size_triple(name: str, value: Any) -> tuple[int, int, int]:
+    """Return (depth, rows, columns), each at least 1, from an int or three."""
+    depth, rows, columns = (whole_number(name, each) for each in _triple(name, value, "ints"))
+    if not all(1 <= each <= MAX_AXIS for each in (depth * rows, depth, rows, columns)):
+        raise ValueError(
+            f"{name} must be from 1 to {MAX_AXIS}, and so must depth times rows, got {shown(value)}"
+        )
+    return depth, rows, columns
+
+
+def sampling_triple(name: str, value: Any) -> tuple[int, int, int]:
+    """Return samples per bin (depth, vertical, horizontal); 0: adaptive."""
+    depth, rows, columns = (whole_number(name, each) for each in _triple(name, value, "ints"))
+    if not all(0 <= each <= MAX_SAMPLING_RATIO for each in (depth, rows, columns)):
+        raise ValueError(
+            f"{name} must be from 0 (adaptive) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
+        )
+    return depth, rows, columns
+
+
+def scale_triple(name: str, value: Any) -> tuple[float, float, float]:
+    """Return the scales of (depth, rows, columns) from a number or three."""
+    depth, rows, columns = (real_number(name, each) for each in _triple(name, value, "numbers"))
+    return depth, rows, columns
+
+
+def _triple(name: str, value: Any, kind: str) -> tuple[Any, Any, Any]:
+    if not isinstance(value, (tuple, list)):
+        return value, value, value
+    if len(value) != 3:
+        raise ValueError(
+            f"{name} must be one or three {kind}, (depth, rows, columns), got {shown(value)}"
+        )
+    first, second, third = value
+    return first, second, third
 
 
 def real_number(name: str, value: Any) -> float:

@@ -5,9 +5,9 @@
 """The CPU engine: makes and executes plans over threads, with the GIL released.
 
 Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes are
-(K, 4) x1, y1, x2, y2, then the offsets of bins if these are moved, or (K, 5) with an angle,
-C-contiguous, in float64 for float64 features, else float32; batch indices are (K,) int64, negative
-where a box reads nothing.
+C-contiguous, in float64 for float64 features, else float32: (K, 4) x1, y1, x2, y2, then the offsets
+of bins if these are moved; (K, 5) with an angle; or of volumes (K, 6) x1, y1, z1, x2, y2, z2. Batch
+indices are (K,) int64, negative where a box reads nothing.
 """
 
 import threading
@@ -123,6 +123,13 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
     cdef cppclass Definition:
         pass
 
+    cdef struct Depth:
+        int bins
+        wide_int planes
+        wide_int sampling
+        double scale
+        double row_scale
+
     cdef struct Request:
         Definition definition
         bint double_precision
@@ -133,6 +140,7 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         double offset_factor
         const void* boxes
         const wide_int* images
+        Depth depth
         wide_int numbers
 
     struct DefinitionRow:
@@ -382,14 +390,14 @@ def free_cached_memory():
 
 def empty_array(shape, dtype):
     """Return uninitialised memory; MemoryError if it cannot be allocated."""
-    cdef cnp.npy_intp sizes[4]
+    cdef cnp.npy_intp sizes[5]
     cdef int ndim = 0
     cdef double elements = 1
     before = None
     try:
         for size in shape:
-            if ndim == 4:
-                raise ValueError("more than four dimensions")
+            if ndim == 5:
+                raise ValueError("more than five dimensions")
             sizes[ndim] = size
             elements *= sizes[ndim]
             ndim += 1
@@ -662,7 +670,7 @@ cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
     scale, boxes, batch_indices, rows = boxes_of_map
     describe_maps(level, dtype, map_shape, batch_indices, pooling.output_size, pooling.layout)
     (name, _, sampling, request.aligned, request.angle_scale, request.offset_factor,
-     groups) = pooling.definition
+     groups, depth) = pooling.definition
     if groups != (1, 1):
         level.job.group_rows, level.job.group_columns = pooling.group_size
         level.job.channels //= level.job.group_rows * level.job.group_columns
@@ -670,10 +678,17 @@ cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
     request.scale = scale
     request.double_precision = level.job.storage == float64_storage
     request.sampling[0], request.sampling[1] = sampling
+    if depth is not None:
+        set_depth(&request.depth, depth)
     request.boxes = address(boxes)
     request.images = level.job.box_image
     level.job.box_row = <wide_int*>address(rows)
     arrange_bins(request, &level.job)
+
+
+cdef set_depth(Depth* depth, options):
+    """Set the third axis of volumes."""
+    depth.planes, depth.bins, depth.sampling, depth.scale, depth.row_scale = options
 
 
 cdef describe_only_map(Level* level, dtype, map_shape, regions, pooling):

@@ -11,8 +11,32 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roipool import _cpu
-from roipool._arguments import CORNERS, CROPS, DEFORMED, ROTATED, Form
+from roipool._arguments import CORNERS, CROPS, DEFORMED, ROTATED, VOLUMES, Form
 from roipool._dtypes import FLOATS, FLOATS_AND_BYTES
+
+
+class Depth(NamedTuple):
+    """The third axis of volumes, whose planes follow each other as the rows of one map.
+
+    Attributes
+    ----------
+    planes : int
+        Of the volumes.
+    bins : int
+        Bins along depth. Those of each follow each other as rows of bins.
+    sampling : int
+        Samples per bin along depth; 0 is adaptive.
+    scale : float
+        Multiplies coordinates along depth to give planes.
+    row_scale : float
+        The scale of rows: `Definition.scale` is that of columns.
+    """
+
+    planes: int
+    bins: int
+    sampling: int
+    scale: float
+    row_scale: float
 
 
 class Definition(NamedTuple):
@@ -45,6 +69,7 @@ class Definition(NamedTuple):
     angle_scale: float = 1.0
     offset_factor: float = 1.0
     group_size: tuple[int, int] = (1, 1)
+    depth: Depth | None = None
 
 
 class Traits(NamedTuple):
@@ -193,6 +218,10 @@ class Op:
         return self.form.offsets is not None
 
     @property
+    def is_of_volumes(self) -> bool:
+        return "z1" in self.form.columns
+
+    @property
     def is_position_sensitive(self) -> bool:
         return "group_size" in self.placing
 
@@ -263,6 +292,19 @@ PYRAMID_OPS: dict[str, Op] = {
             "multilevel_roi_align",
             {"avg": Variant("roi_align", by_boxes="roi_align")},
             placing=("spatial_scales", "sampling_ratio", "aligned"),
+        ),
+    )
+}
+
+# Operations on volumes: `features` has a third axis, and front ends merge it with the rows.
+VOLUME_OPS: dict[str, Op] = {
+    op.forward: op
+    for op in (
+        Op(
+            "roi_align_3d",
+            {"avg": Variant("roi_align", by_boxes="roi_align")},
+            placing=("spatial_scale", "sampling_ratio", "aligned"),
+            form=VOLUMES,
         ),
     )
 }

@@ -9,6 +9,11 @@ from typing import Any, Literal, TypeAlias, get_args
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shape4: TypeAlias = tuple[int, int, int, int]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+VolumeLayout: TypeAlias = Literal["NCDHW", "NDHWC"]
+Shape5: TypeAlias = tuple[int, int, int, int, int]
+VOLUME_LAYOUTS: tuple[VolumeLayout, ...] = get_args(VolumeLayout)
+# The layout of the maps that volumes are where the rows of their planes follow each other.
+MAP_LAYOUTS: dict[VolumeLayout, Layout] = {"NCDHW": "NCHW", "NDHWC": "NHWC"}
 
 # Axes of the channels, rows and columns in a shape.
 AXES: dict[str, tuple[int, int, int]] = {"NCHW": (1, 2, 3), "NHWC": (3, 1, 2)}
@@ -48,6 +53,53 @@ def cells(shape: Sequence[int], layout: Layout) -> int:
     """Return the number of cells of a map."""
     height, width = height_width(shape, layout)
     return height * width
+
+
+# ---- Volumes, and what is pooled from them: maps whose rows are those of all planes
+
+
+def volume_size(shape: Sequence[int], layout: VolumeLayout) -> tuple[int, int, int]:
+    """Return the three sizes along which volumes, or grids of bins, extend."""
+    if layout == "NDHWC":
+        return shape[1], shape[2], shape[3]
+    return shape[2], shape[3], shape[4]
+
+
+def volume_channels(shape: Sequence[int], layout: VolumeLayout) -> int:
+    """Return the number of channels."""
+    return shape[4] if layout == "NDHWC" else shape[1]
+
+
+def volume_of(first: int, count: int, size: Sequence[int], layout: VolumeLayout) -> Shape5:
+    """Return the shape of volumes, or of values pooled from them, of these sizes."""
+    depth, rows, columns = size
+    if layout == "NDHWC":
+        return first, depth, rows, columns, count
+    return first, count, depth, rows, columns
+
+
+def in_ncdhw(shape: Sequence[int], layout: VolumeLayout) -> Shape5:
+    """Return the shape of volumes of either order as (N, C, D, H, W)."""
+    size = volume_size(shape, layout)
+    return volume_of(shape[0], volume_channels(shape, layout), size, "NCDHW")
+
+
+def from_ncdhw(shape: Sequence[int], layout: VolumeLayout) -> Shape5:
+    """Return the shape of (N, C, D, H, W) volumes in either order."""
+    return volume_of(shape[0], shape[1], volume_size(shape, "NCDHW"), layout)
+
+
+def merged_shape(shape: Sequence[int], layout: VolumeLayout) -> Shape4:
+    """Return the shape of volumes as maps."""
+    depth, rows, columns = volume_size(shape, layout)
+    if layout == "NDHWC":
+        return shape[0], depth * rows, columns, shape[4]
+    return shape[0], shape[1], depth * rows, columns
+
+
+def merged(array: Any, layout: VolumeLayout) -> Any:
+    """Return volumes as maps, without a copy where their memory allows it."""
+    return array.reshape(merged_shape(array.shape, layout))
 
 
 # ---- Position-sensitive operations: each channel of pooled values is pooled from as many channels

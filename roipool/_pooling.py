@@ -377,7 +377,7 @@ class Call:
         maximum_backward(self.engine, grad_output, indices, regions, pooling, result)
         return self._filled(result)
 
-    def _result(self, shape: Shape4, given: Sequence[Array], layout: Layout) -> Array:
+    def _result(self, shape: Sequence[int], given: Sequence[Array], layout: Layout) -> Array:
         """Return the array that the engine fills: the caller's `out` if it can, or a new one.
 
         A new array lies in memory as the given maps or gradient do.
@@ -385,7 +385,7 @@ class Call:
         filled, dtype = None, given[0].dtype
         dtype = POOLED_DTYPES.get(dtype, dtype)
         if self._arrays.get("out") is not None:
-            filled = check.output(self.library, shape, dtype, **self._arrays)
+            filled = check.output(self.library, tuple(shape), dtype, **self._arrays)
         if self._device is not None and layout == "NCHW" and are_channels_last(given):
             images, channels, *size = shape
             return nchw_view(self.library.empty((images, *size, channels), dtype))

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from roipool import _arguments as check
-from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 from roipool._errors import with_name
 from roipool._layout import Shape4, height_width
 from roipool._pooling import MaxRules, Pooling, check_sizes
@@ -177,6 +177,7 @@ Compute = Callable[[Arguments], Any]
 def public_functions(
     operation_of: Callable[[Op], Any],
     pyramid_operation_of: Callable[[Op], Any],
+    volume_operation_of: Callable[[Op], Any],
     assign_levels: Compute,
     package: str,
     what: str,
@@ -185,14 +186,16 @@ def public_functions(
     """Return a front end's functions by name.
 
     `operation_of` gives an object whose methods are named as the attributes of `Op.functions`, and
-    take the arguments of those functions, by name, and `pyramid_operation_of` one for an
-    operation of several maps; the rest is that of :func:`with_signature_of`.
+    take the arguments of those functions, by name, `pyramid_operation_of` one for an operation of
+    several maps, and `volume_operation_of` one for an operation on volumes; the rest is that of
+    :func:`with_signature_of`.
     """
     like = inspect.unwrap(multilevel.assign_levels)
     found = {"assign_levels": with_signature_of(like, assign_levels, package, what, is_compiling)}
     operations = [
         *((op, operation_of(op)) for op in OPS.values()),
         *((op, pyramid_operation_of(op)) for op in PYRAMID_OPS.values()),
+        *((op, volume_operation_of(op)) for op in VOLUME_OPS.values()),
     ]
     for op, operation in operations:
         for attribute, name in op.functions.items():
@@ -211,7 +214,9 @@ def numpy_functions(op: Op) -> ModuleType:
     - its function ``definition`` takes the arguments that place bins and samples (`Op.placing`; the
       scale of one map, where there are several), and of those that choose a variant the ones that
       choose a definition; checks them; and returns the `Definition`. Their annotations, as text,
-      are ``float``, ``int | Sequence[int]``, ``bool`` or ``str``;
+      are ``float``, ``int | Sequence[int]``, ``bool`` or ``str``. Of volumes it also takes the
+      planes and the bins along depth, and options have the types ``Sequence[float]`` and
+      ``Sequence[int]``, three each;
     - where it pools by a maximum whose rules are not the defaults, its constant ``RULES`` has them.
     """
     return importlib.import_module(f"roipool.ops.{op.forward}")

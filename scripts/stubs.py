@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import roipool
-from roipool._definitions import OPS, PYRAMID_OPS, Op
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op
 from roipool._requests import public_functions
 
 PACKAGE = Path(roipool.__file__).parent
@@ -94,6 +94,7 @@ MODULES = {
     "Literal": "typing",
     "overload": "typing",
     "Layout": "roipool._layout",
+    "VolumeLayout": "roipool._layout",
     "AngleUnit": "roipool._types",
     "Method": "roipool._types",
     "Mode": "roipool._types",
@@ -103,12 +104,12 @@ MODULES = {
 def names(front_end: FrontEnd) -> list[str]:
     """Return the names of a front end's functions, in the order of the table."""
     if front_end.forwards_only:
-        return [op.forward for op in (*OPS.values(), *PYRAMID_OPS.values())]
+        return [op.forward for op in (OPS | PYRAMID_OPS | VOLUME_OPS).values()]
 
     def nothing(op: Op) -> Any:
         return SimpleNamespace(**dict.fromkeys(op.functions))
 
-    return list(public_functions(nothing, nothing, dict, "", ""))
+    return list(public_functions(nothing, nothing, nothing, dict, "", ""))
 
 
 def signatures(name: str) -> Iterator[inspect.Signature]:

@@ -16,7 +16,7 @@ import numpy as np
 import roipool
 from _extension import argument_forms, calls, gallery, sampling, sources, systems_table, tutorial
 from roipool import compat
-from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 from roipool.tools.compare import page
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -93,9 +93,12 @@ def source(name: str, *names: str) -> str:
     return sources.reference(name, names)
 
 
+EVERY = OPS | PYRAMID_OPS | VOLUME_OPS
+
+
 def operation(name: str) -> str:
     """Return the reference of an operation of the core, with its gradients."""
-    return _functions(*_functions_of((OPS | PYRAMID_OPS)[name]))
+    return _functions(*_functions_of(EVERY[name]))
 
 
 def support(name: str) -> str:
@@ -133,7 +136,7 @@ def gradients() -> str:
     """Return the table of the gradients of every operation."""
     rows = [
         f"| {_variant_name(op, key)} | {_by_features(op, variant)} | {_by_boxes(op, variant)} |"
-        for op in (*OPS.values(), *PYRAMID_OPS.values())
+        for op in EVERY.values()
         for key, variant in op.variants.items()
     ]
     return "\n".join(["| operation | features | boxes |", "|---|---|---|", *rows])
@@ -162,8 +165,7 @@ def _by_boxes(op: Op, variant: Variant) -> str:
 
 def settings() -> str:
     """Return the reference of all public functions that are no operations."""
-    ops = (*OPS.values(), *PYRAMID_OPS.values())
-    of_operations = {name for op in ops for name in _functions_of(op)}
+    of_operations = {name for op in EVERY.values() for name in _functions_of(op)}
     rest = [
         name
         for name in roipool.__all__

@@ -34,6 +34,7 @@ from roipool._cuda.partition import (
 from roipool._definitions import BY_BIN, MOVED, TRAITS
 from roipool._dtypes import dtype_name
 from roipool._layout import AXES
+from roipool._volumes import only_on_hosts
 
 # ---- Plans
 
@@ -120,6 +121,8 @@ class Launches(NamedTuple):
 def call_of(sizes: Sizes, **fields: Any) -> Call:
     """Return the argument of every kernel of a call, with `fields` set."""
     pooling, definition = sizes.pooling, sizes.pooling.definition
+    if definition.depth is not None:  # from operators of torch: other calls are refused earlier
+        raise only_on_hosts("volumes", "move them to a CPU")
     channel, row, column = AXES[pooling.layout]
     for shape in sizes.map_shapes:  # from front ends: other calls are checked earlier
         if max(shape[row], shape[column]) > MAX_AXIS:

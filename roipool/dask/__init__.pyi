@@ -5,7 +5,7 @@ from typing import Any, Literal, overload
 from dask.array import Array
 from numpy.typing import ArrayLike, NDArray
 
-from roipool._layout import Layout
+from roipool._layout import Layout, VolumeLayout
 from roipool._types import AngleUnit, Method, Mode
 from roipool.dask._lazy import chunk_order as chunk_order
 
@@ -168,6 +168,19 @@ def multilevel_roi_align(
     aligned: bool = True,
     batch_indices: ArrayLike | None = None,
     layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
+def roi_align_3d(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    output_size: int | Sequence[int],
+    spatial_scale: float | Sequence[float] = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: ArrayLike | None = None,
+    layout: VolumeLayout = "NCDHW",
     out: None = None,
     keep_order: bool = True,
 ) -> Array: ...

@@ -1,4 +1,4 @@
-"""Operations of Dask arrays, made of `OPS` and `PYRAMID_OPS`: a task for each chunk."""
+"""Operations of Dask arrays, made of the tables of operations: a task for each chunk."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 import roipool
 from roipool import _arguments as check
 from roipool._arrays import parts_of, refuse_masks
-from roipool._definitions import OPS, PYRAMID_OPS, Op
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op
 from roipool._dtypes import POOLED_DTYPES
 from roipool._errors import with_name
-from roipool._layout import Layout
+from roipool._layout import volume_channels, volume_of
 from roipool._pooling import pooled_shape
 
 Array = Any  # of Dask, which has no types
@@ -77,7 +77,22 @@ def pool_chunk(
 # ---- Arguments
 
 
-def _check_maps(op: Op, features: Any, layout: Layout) -> list[Array]:
+def _layout_of(op: Op, given: Mapping[str, Any]) -> Any:
+    """Return the layout of maps or volumes."""
+    checked = check.volume_layout if op.is_of_volumes else check.layout
+    return checked(given["layout"])
+
+
+def _pooled_shape(op: Op, maps: Array, boxes: int, size: Any, options: Mapping[str, Any]) -> Any:
+    """Return the shape of values pooled from some boxes."""
+    layout = _layout_of(op, options)
+    if op.is_of_volumes:
+        return volume_of(boxes, volume_channels(maps.shape, layout), size, layout)
+    groups = check.sampling_pair("group_size", options.get("group_size", 1))
+    return pooled_shape(maps.shape, boxes, size, layout, groups)
+
+
+def _check_maps(op: Op, features: Any, layout: Any) -> list[Array]:
     """Return maps of which no plane is cut, all chunked alike."""
     given = (
         check.numbered("features", features)
@@ -88,18 +103,22 @@ def _check_maps(op: Op, features: Any, layout: Layout) -> list[Array]:
         if not isinstance(maps, da.Array):
             raise TypeError(f"{name} must be a Dask array, got {type(maps).__name__}")
         refuse_masks(name, [maps._meta])
-        if maps.ndim != 4:
-            raise ValueError(f"{name} must have 4 dimensions, got shape {maps.shape}")
+        dimensions = 5 if op.is_of_volumes else 4
+        if maps.ndim != dimensions:
+            raise ValueError(f"{name} must have {dimensions} dimensions, got shape {maps.shape}")
         if np.isnan(maps.shape).any():
             raise ValueError(
                 f"{name} must have chunks of known sizes, got {maps.chunks}; "
                 f"{name}.compute_chunk_sizes() finds them"
             )
-    check.pyramid_shapes("features", {name: maps.shape for name, maps in given.items()}, layout)
+    if op.is_of_volumes:
+        check.volume_shape("features", maps.shape, layout)
+    else:
+        check.pyramid_shapes("features", {name: maps.shape for name, maps in given.items()}, layout)
     first, *others = given.items()
     for name, maps in others:
         check.same_dtype(name, maps, *first)
-    chunks = {0: first[1].chunks[0], 1: -1, 2: -1, 3: -1}
+    chunks = {0: first[1].chunks[0], **dict.fromkeys(range(1, first[1].ndim), -1)}
     return [maps.rechunk(chunks) for maps in given.values()]
 
 
@@ -153,7 +172,7 @@ def _forward(op: Op, given: dict[str, Any], keep_order: bool) -> Any:
     """Pool boxes lazily, given all arguments by name."""
     if given.pop("out", None) is not None:
         raise TypeError("out must be None for a Dask array, which is lazy")
-    layout = check.layout(given["layout"])
+    layout = _layout_of(op, given)
     maps = _check_maps(op, given.pop("features"), layout)
     _check_known(given)
     tables = _tables(op, given, maps)
@@ -170,9 +189,8 @@ def _pooled_chunks(
     op: Op, maps: Sequence[Array], tables: Tables, options: dict[str, Any], chunk: NDArray[np.int64]
 ) -> list[list[Array]]:
     """Return for each result its parts: what one task per chunk with boxes gives."""
-    layout = check.layout(options["layout"])
-    size = check.size_pair(op.size, options[op.size])
-    groups = check.sampling_pair("group_size", options.get("group_size", 1))
+    checked = check.size_triple if op.is_of_volumes else check.size_pair
+    size = checked(op.size, options[op.size])
     dtype = _native(maps[0].dtype)
     dtypes = [POOLED_DTYPES.get(dtype, dtype)]
     if options.get("return_argmax", False):
@@ -189,7 +207,7 @@ def _pooled_chunks(
         own = {name: table[rows] for name, table in tables.items()}
         own[op.indices] = own[op.indices] - starts[number]
         found = pool(op.forward, list(blocks), own, options)
-        shape = pooled_shape(maps[0].shape, len(rows), size, layout, groups)
+        shape = _pooled_shape(op, maps[0], len(rows), size, options)
         each_found = found if len(dtypes) > 1 else (found,)
         for part, one, dtype in zip(parts, each_found, dtypes, strict=True):
             part.append(da.from_delayed(one, shape, dtype))
@@ -210,7 +228,8 @@ def _in_order(pooled: Array, order: NDArray[np.int64] | None) -> Array:
 
 def _try_options(op: Op, maps: Sequence[Array], tables: Tables, options: dict[str, Any]) -> None:
     """Raise now, not on a worker, what a call without images raises."""
-    shape = pooled_shape(maps[0].shape, 0, (1, 1), check.layout(options["layout"]))
+    size = (1, 1, 1) if op.is_of_volumes else (1, 1)
+    shape = _pooled_shape(op, maps[0], 0, size, {"layout": options["layout"]})
     blocks = [np.zeros(shape, each.dtype) for each in maps]
     pool_chunk(op.forward, blocks, {name: table[:0] for name, table in tables.items()}, options)
 
@@ -224,7 +243,7 @@ def _refused(name: str, why: str) -> Callable[..., Any]:
     return function
 
 
-_EVERY = (*OPS.values(), *PYRAMID_OPS.values())
+_EVERY = (OPS | PYRAMID_OPS | VOLUME_OPS).values()
 FORWARDS = {op.forward: _lazy_forward(op) for op in _EVERY}
 REFUSED = {
     name: _refused(name, ", which have no gradients")

@@ -5,7 +5,7 @@ from typing import Any, Literal, overload
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from roipool._layout import Layout
+from roipool._layout import Layout, VolumeLayout
 from roipool._types import AngleUnit, Method, Mode
 from roipool.jax._transport import transport as transport
 
@@ -386,4 +386,39 @@ def multilevel_roi_align_backward_rois(
     aligned: bool = True,
     batch_indices: Array | ArrayLike | None = None,
     layout: Layout = "NCHW",
+) -> Array: ...
+def roi_align_3d(
+    features: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    output_size: int | Sequence[int],
+    spatial_scale: float | Sequence[float] = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: VolumeLayout = "NCDHW",
+    out: None = None,
+) -> Array: ...
+def roi_align_3d_backward(
+    grad_output: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    input_shape: Sequence[int],
+    spatial_scale: float | Sequence[float] = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: VolumeLayout = "NCDHW",
+    out: None = None,
+) -> Array: ...
+def roi_align_3d_backward_rois(
+    grad_output: Array | NDArray[Any],
+    features: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    spatial_scale: float | Sequence[float] = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: VolumeLayout = "NCDHW",
 ) -> Array: ...

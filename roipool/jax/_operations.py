@@ -17,7 +17,21 @@ from roipool import _levels
 from roipool._arrays import NUMPY
 from roipool._definitions import Op
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
-from roipool._layout import AXES, Layout, Shape4, cells, nchw_view, nhwc_view
+from roipool._layout import (
+    AXES,
+    MAP_LAYOUTS,
+    Layout,
+    Shape4,
+    VolumeLayout,
+    cells,
+    merged,
+    merged_shape,
+    nchw_view,
+    nhwc_view,
+    volume_channels,
+    volume_of,
+    volume_size,
+)
 from roipool._requests import Arguments, Request, RequestsOf, bins_of, public_functions
 from roipool.jax._primitives import bind
 
@@ -44,13 +58,13 @@ def array(name: str, value: Any) -> Array:
     raise TypeError(f"{name} must be a JAX array, as other arguments are, or NumPy's; got {kind}")
 
 
-def float_maps(name: str, value: Any, dtypes: Sequence[str] = FLOATS) -> Array:
+def float_maps(name: str, value: Any, dtypes: Sequence[str] = FLOATS, dimensions: int = 4) -> Array:
     """Return maps or pooled values, checked; `dtypes` may add bytes."""
     maps = jnp.asarray(array(name, value))
     if dtype_name(maps.dtype) not in dtypes:
         raise TypeError(f"{name} must have dtype {', '.join(dtypes)}, got {maps.dtype}")
-    if maps.ndim != 4:
-        raise ValueError(f"{name} must have 4 dimensions, got shape {maps.shape}")
+    if maps.ndim != dimensions:
+        raise ValueError(f"{name} must have {dimensions} dimensions, got shape {maps.shape}")
     return maps
 
 
@@ -319,6 +333,75 @@ class DeformedOperation(Operation):
         return jnp.concatenate([boxes.astype(real), columns], axis=1), indices
 
 
+class VolumeOperation(Operation):
+    """The public functions of an operation on volumes.
+
+    Primitives get volumes, and what is pooled from them, as maps whose rows are those of all
+    planes: other shapes of the same arrays, which JAX differentiates itself.
+    """
+
+    def forward(self, given: Arguments) -> Array:
+        """Pool volumes."""
+        order = check.volume_layout(given["layout"])
+        features = volumes_of("features", given["features"], order)
+        depth, rows, columns = check.size_triple(self.op.size, given[self.op.size])
+        own = self._of_maps(given, features.shape, depth, order)
+        own |= {"features": merged(features, order), self.op.size: (depth * rows, columns)}
+        pooled = super().forward(own)
+        channels = volume_channels(features.shape, order)
+        return pooled.reshape(volume_of(len(pooled), channels, (depth, rows, columns), order))
+
+    def backward(self, given: Arguments) -> Array:
+        """Return the gradient with respect to the features."""
+        order = check.volume_layout(given["layout"])
+        shape = check.volume_shape("input_shape", given["input_shape"], order)
+        gradient, bins = self._gradient(given, shape, order)
+        own = self._of_maps(given, shape, bins, order)
+        own |= {"grad_output": gradient, "input_shape": merged_shape(shape, order)}
+        return super().backward(own).reshape(shape)
+
+    def backward_boxes(self, given: Arguments) -> Array:
+        """Return the gradient with respect to the boxes."""
+        order = check.volume_layout(given["layout"])
+        features = volumes_of("features", given["features"], order)
+        gradient, bins = self._gradient(given, features.shape, order)
+        own = self._of_maps(given, features.shape, bins, order)
+        own |= {"grad_output": gradient, "features": merged(features, order)}
+        return super().backward_boxes(own)
+
+    def _of_maps(
+        self, given: Arguments, shape: Sequence[int], depth: int, order: VolumeLayout
+    ) -> dict[str, Any]:
+        """Return the arguments of the same call on maps, but for arrays and sizes."""
+        planes, *_ = volume_size(shape, order)
+        return {
+            **given,
+            "layout": MAP_LAYOUTS[order],
+            "spatial_scale": check.scale_triple("spatial_scale", given["spatial_scale"]),
+            "sampling_ratio": check.sampling_triple("sampling_ratio", given["sampling_ratio"]),
+            "planes": planes,
+            "depth": depth,
+        }
+
+    def _gradient(
+        self, given: Arguments, shape: Sequence[int], order: VolumeLayout
+    ) -> tuple[Array, int]:
+        """Return the gradient of pooled values as that of maps, and its bins along depth."""
+        gradient = volumes_of("grad_output", given["grad_output"], order)
+        boxes, _ = self._boxes(given, shape[0], gradient.dtype)
+        channels = volume_channels(shape, order)
+        name = "grad_output"
+        depth, *_ = check.volume_gradient(name, gradient.shape, len(boxes), channels, order)
+        return merged(gradient, order), depth
+
+
+def volumes_of(name: str, value: Any, order: VolumeLayout) -> Array:
+    """Return volumes, or what is pooled from them, checked."""
+    volumes = float_maps(name, value, dimensions=5)
+    check.map_shape(name, merged_shape(volumes.shape, order))
+    return volumes
+
+
 class PyramidOperation(Operation):
     """The public functions of an operation that pools each box from one of several maps."""
 
@@ -564,5 +647,5 @@ def operation_of(op: Op) -> Operation:
 
 
 FUNCTIONS = public_functions(
-    operation_of, PyramidOperation, assign_levels, "roipool.jax", "JAX arrays"
+    operation_of, PyramidOperation, VolumeOperation, assign_levels, "roipool.jax", "JAX arrays"
 )

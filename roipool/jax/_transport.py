@@ -18,7 +18,7 @@ import numpy as np
 
 from roipool import _cpu
 from roipool._arguments import Regions
-from roipool._definitions import TRAITS
+from roipool._definitions import TRAITS, Depth
 from roipool._dtypes import POOLED_DTYPES
 from roipool._pooling import maximum_backward, needs_no_boxes
 from roipool._requests import Request
@@ -29,6 +29,7 @@ Shapes = Sequence[tuple[int, ...]]
 Array = Any
 
 TARGET = "roipool_cpu"
+NO_DEPTH = Depth(0, 0, 0, 1.0, 1.0)  # of maps, which are no volumes
 
 
 _registering = threading.Lock()
@@ -95,6 +96,7 @@ def call_handler(
         return empty
     pooling = request.pooling
     definition, rules = pooling.definition, pooling.rules
+    depth = definition.depth or NO_DEPTH
     operation = kernel
     if kernel == "maximum_backward" and needs_no_boxes(pooling):
         operation = "unpool"
@@ -110,10 +112,14 @@ def call_handler(
         rules.outside_is_zero,
         NON_TEMPORAL_BYTES,
         *pooling.group_size,
+        depth.bins,
+        depth.planes,
+        depth.sampling,
         len(pooling.scales),
     ]
     angle, offset = definition.angle_scale, definition.offset_factor
-    reals = [angle, offset, pooling.empty_value, rules.lowest]
+    scales = [depth.scale, depth.row_scale]
+    reals = [angle, offset, pooling.empty_value, rules.lowest, *scales]
     found: Sequence[Array] = jax.ffi.ffi_call(TARGET, tuple(results))(
         *operands,
         integers=np.array(integers, np.int64),

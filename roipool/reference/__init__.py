@@ -18,7 +18,8 @@ outputs, their gradients and argmax are ``(K, C, PH, PW)`` or ``(K, PH, PW, C)``
 layout. `rois` is ``(K, 5)`` rows ``[batch_index, x1, y1, x2, y2]``, or
 ``(K, 4)`` with integers `batch_indices` of length K, or a sequence of N arrays ``(L_i, 4)``, one
 per image. Their unit is the image's pixel; `spatial_scale` is map pixels per image pixel. Box
-gradients are ``(K, 4)``, in the order of the box's own columns.
+gradients are ``(K, 4)``, in the order of the box's own columns. Volumes have a third axis: before
+the rows in shapes and sizes, as z behind y in boxes.
 """
 
 from roipool.reference._crop_and_resize import (
@@ -72,6 +73,11 @@ from roipool.reference._roi_align import (
     roi_align,
     roi_align_backward,
     roi_align_backward_rois,
+)
+from roipool.reference._roi_align_3d import (
+    roi_align_3d,
+    roi_align_3d_backward,
+    roi_align_3d_backward_rois,
 )
 from roipool.reference._roi_align_rotated import (
     roi_align_rotated,
@@ -176,6 +182,9 @@ __all__ = [
     "ps_roi_pool",
     "ps_roi_pool_backward",
     "roi_align",
+    "roi_align_3d",
+    "roi_align_3d_backward",
+    "roi_align_3d_backward_rois",
     "roi_align_backward",
     "roi_align_backward_rois",
     "roi_align_rotated",

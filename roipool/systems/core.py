@@ -1,4 +1,4 @@
-"""roipool's own operations, derived from the table `OPS`, and multilevel_roi_align."""
+"""roipool's own operations, derived from the table `OPS`, multilevel_roi_align and roi_align_3d."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roipool.reference import (
 )
 from roipool.systems import boxes
 from roipool.systems.row import DTYPES, Compared, Oracle, System
-from roipool.verification import pyramids
+from roipool.verification import pyramids, volumes
 from roipool.verification.case import Case
 
 # All variants of all operations by name; the first variant has the operation's name.
@@ -159,7 +159,21 @@ _PYRAMID = System(
 )
 LEVELS = _PYRAMID._replace(boxes=lambda case: {"rois": case.rois})  # of the oracle
 
+_VOLUME = System(
+    "roi_align_3d",
+    "roi_align_3d_backward",
+    "roi_align_3d_backward_rois",
+    options=("spatial_scale", "sampling_ratio", "aligned"),
+    pairs=True,
+    samples="grid",
+    boxes=lambda case: boxes.in_any_form(volumes.with_depth(case)),
+    layouts=("NCHW", "NHWC"),
+    is_volume=True,
+    is_semantics=False,
+)
+
 SYSTEMS = {
     **{name: _row(name, *VARIANTS[name]) for name in {**_COMPARED, **VARIANTS}},
     "multilevel_roi_align": _PYRAMID._replace(oracle=Oracle(LEVELS, pyramids.with_levels_by_area)),
+    "roi_align_3d": _VOLUME,
 }

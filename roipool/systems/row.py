@@ -116,6 +116,9 @@ class System(NamedTuple):
     pyramid : function, optional
         Maps a list with one item per level to the functions' own collection. Its presence means
         that the case's maps are divided among levels: see `roipool.verification.pyramids`.
+    is_volume : bool
+        Whether the case's maps are volumes, its rows those of all planes: see
+        `roipool.verification.volumes`.
     argmax_is_of_batch : bool
         Whether an argmax is an index into the whole batch; results hold indices into single maps.
     oracle : Oracle, optional
@@ -153,6 +156,7 @@ class System(NamedTuple):
     forms: tuple[str, ...] = FORMS
     is_position_sensitive: bool = False
     pyramid: Callable[[list[Any]], Any] | None = None
+    is_volume: bool = False
     argmax_is_of_batch: bool = False
     oracle: Oracle | None = None
     without_oracle: tuple[str, ...] = ()

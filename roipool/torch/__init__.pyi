@@ -4,7 +4,7 @@ from typing import Literal, overload
 
 from torch import Tensor
 
-from roipool._layout import Layout
+from roipool._layout import Layout, VolumeLayout
 from roipool._types import AngleUnit, Method, Mode
 from roipool.torch import nn as nn
 from roipool.torch._detectron2 import override_detectron2 as override_detectron2
@@ -388,4 +388,39 @@ def multilevel_roi_align_backward_rois(
     aligned: bool = True,
     batch_indices: Tensor | None = None,
     layout: Layout = "NCHW",
+) -> Tensor: ...
+def roi_align_3d(
+    features: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    output_size: int | Sequence[int],
+    spatial_scale: float | Sequence[float] = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: Tensor | None = None,
+    layout: VolumeLayout = "NCDHW",
+    out: None = None,
+) -> Tensor: ...
+def roi_align_3d_backward(
+    grad_output: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    input_shape: Sequence[int],
+    spatial_scale: float | Sequence[float] = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: Tensor | None = None,
+    layout: VolumeLayout = "NCDHW",
+    out: None = None,
+) -> Tensor: ...
+def roi_align_3d_backward_rois(
+    grad_output: Tensor,
+    features: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    spatial_scale: float | Sequence[float] = 1.0,
+    sampling_ratio: int | Sequence[int] = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: Tensor | None = None,
+    layout: VolumeLayout = "NCDHW",
 ) -> Tensor: ...

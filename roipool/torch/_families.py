@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from roipool import _arguments as check
-from roipool._definitions import OPS, PYRAMID_OPS, Definition, Op
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Definition, Op
 from roipool._layout import Shape4
 from roipool._pooling import MaxRules, Pooling
 from roipool._requests import numpy_functions
@@ -93,7 +93,9 @@ class Settings(NamedTuple):
 SCHEMA_TYPES = {
     "float": "float",
     "Sequence[float]": "float[]",
+    "Sequence[int]": "int[]",
     "int | Sequence[int]": "int[2]",
+    "int": "SymInt",
     "bool": "bool",
     "str": "str",
 }
@@ -103,7 +105,9 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "Sequence[float]": lambda name, value: check.scales(
         name, value, len(check.sequence(name, value))
     ),
+    "Sequence[int]": check.sampling_triple,
     "int | Sequence[int]": check.sampling_pair,
+    "int": check.whole_number,
     "bool": check.flag,
     "str": lambda name, value: value,  # the definition checks it
 }
@@ -332,7 +336,7 @@ def four_by_four(sizes: Sequence[int]) -> list[Shape4]:
 
 FAMILIES = {
     family.name: family
-    for op in (*OPS.values(), *PYRAMID_OPS.values())
+    for op in (*OPS.values(), *PYRAMID_OPS.values(), *VOLUME_OPS.values())
     for family in (
         Family(op, is_maximum)
         for is_maximum in sorted({each.has_argmax for each in op.variants.values()})

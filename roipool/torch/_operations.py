@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from roipool import _arguments as check
 from roipool import _levels
 from roipool._definitions import PYRAMID_OPS, Op
-from roipool._layout import AXES, Layout, Shape4
+from roipool._layout import AXES, Layout, Shape4, VolumeLayout, from_ncdhw, in_ncdhw
 from roipool._requests import (
     Arguments,
     bins_of,
@@ -23,6 +23,7 @@ from roipool._requests import (
     public_functions,
     variant_of,
 )
+from roipool._volumes import only_on_hosts
 from roipool.torch._autograd import call, call_fast, device_of_plain, transforms_are_active
 from roipool.torch._cuda import CUDA
 from roipool.torch._families import FAMILIES, Family, Settings, as_pair
@@ -309,6 +310,91 @@ class DeformedOperation(Operation):
         return torch.cat([boxes.to(real), offsets.to(real).flatten(1)], 1), indices
 
 
+class VolumeOperation(Operation):
+    """The public functions of an operation on volumes.
+
+    Operators get volumes, and what is pooled from them, as maps whose rows are those of all planes:
+    views, which torch differentiates itself.
+    """
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(op)
+        self._option_names = (*self._option_names, "planes", "depth")
+        self._options = operator.itemgetter(*self._option_names)
+
+    def forward(self, given: Arguments) -> Tensor:
+        """Pool volumes."""
+        order = check.volume_layout(given["layout"])
+        features = volumes_of("features", given["features"], order)
+        depth, rows, columns = as_checked_triple(check.size_triple, self.op.size, given)
+        own = self._of_maps(given, features.shape[2], depth)
+        own |= {"features": features.flatten(2, 3), self.op.size: (depth * rows, columns)}
+        return in_order(super().forward(own).unflatten(2, (depth, rows)), order)
+
+    def backward(self, given: Arguments) -> Tensor:
+        """Return the gradient with respect to the features."""
+        order = check.volume_layout(given["layout"])
+        shape = check.volume_shape("input_shape", given["input_shape"], order)
+        images, channels, planes, rows, columns = in_ncdhw(shape, order)
+        gradient, bins = self._gradient(given, channels, order)
+        own = self._of_maps(given, planes, bins)
+        own |= {"grad_output": gradient, "input_shape": (images, channels, planes * rows, columns)}
+        found: Tensor = super().backward(own)
+        return in_order(found.unflatten(2, (planes, rows)), order)
+
+    def backward_boxes(self, given: Arguments) -> Tensor:
+        """Return the gradient with respect to the boxes."""
+        order = check.volume_layout(given["layout"])
+        features = volumes_of("features", given["features"], order)
+        gradient, bins = self._gradient(given, features.shape[1], order)
+        own = self._of_maps(given, features.shape[2], bins)
+        return super().backward_boxes(
+            {**own, "grad_output": gradient, "features": features.flatten(2, 3)}
+        )
+
+    def _of_maps(self, given: Arguments, planes: int, depth: int) -> dict[str, Any]:
+        """Return the arguments of the same call on maps, but for arrays and sizes."""
+        scale = as_checked_triple(check.scale_triple, "spatial_scale", given)
+        ratio = as_checked_triple(check.sampling_triple, "sampling_ratio", given)
+        options = {"layout": "NCHW", "planes": planes, "depth": depth}
+        return {**given, **options, "spatial_scale": scale, "sampling_ratio": ratio}
+
+    def _gradient(self, given: Arguments, channels: int, order: VolumeLayout) -> tuple[Tensor, int]:
+        """Return the gradient of pooled values as that of maps, and its bins along depth."""
+        gradient, rois = volumes_of("grad_output", given["grad_output"], order), given["rois"]
+        parts = rois if isinstance(rois, (list, tuple)) else [rois]
+        boxes = sum([len(part) for part in parts if isinstance(part, Tensor)])
+        shape = from_ncdhw(gradient.shape, order)
+        depth, *_ = check.volume_gradient("grad_output", shape, boxes, channels, order)
+        return gradient.flatten(2, 3), depth
+
+
+def volumes_of(name: str, value: Any, order: VolumeLayout) -> Tensor:
+    """Return checked volumes of either order as (N, C, D, H, W), without a copy."""
+    volumes = check_tensor(name, value)
+    if volumes.dim() != 5:
+        raise ValueError(f"{name} must have 5 dimensions, got shape {tuple(volumes.shape)}")
+    if volumes.is_cuda:
+        raise only_on_hosts(name, f"move it with {name}.cpu()")
+    return volumes.permute(0, 4, 1, 2, 3) if order == "NDHWC" else volumes
+
+
+def in_order(volumes: Tensor, order: VolumeLayout) -> Tensor:
+    """Return (N, C, D, H, W) volumes in either order, without a copy."""
+    return volumes.permute(0, 2, 3, 4, 1) if order == "NDHWC" else volumes
+
+
+def as_checked_triple(
+    checked: Callable[[str, Any], tuple[Any, Any, Any]], name: str, given: Arguments
+) -> tuple[Any, Any, Any]:
+    """Return an option by axis, checked unless a program is compiled: it may be symbols there."""
+    value = given[name]
+    if not torch.compiler.is_compiling():
+        return checked(name, value)
+    first, second, third = value if isinstance(value, (list, tuple)) else (value, value, value)
+    return first, second, third
+
+
 def readable(name: str, value: Any) -> Tensor:
     """Return a tensor whose elements may be read here; a kernel checks by itself."""
     tensor = check_tensor(name, value)
@@ -402,6 +488,7 @@ def in_nchw(maps: Tensor, order: str) -> Tensor:
 FUNCTIONS = public_functions(
     operation_of,
     Operation,
+    VolumeOperation,
     assign_levels,
     "roipool.torch",
     "tensors",

@@ -13,6 +13,7 @@ import numpy as np
 from roipool._dtypes import BYTES
 from roipool.systems import SYSTEMS, System
 
+from . import volumes
 from .case import STORAGES, Array, Case, dtypes, in_layout
 from .pyramids import divided, joined
 
@@ -62,6 +63,8 @@ def run(
         maps = divided(known["features"], case.layout)
         known["features"] = operation.pyramid(maps)
         known["input_shapes"] = operation.pyramid([level.shape for level in maps])
+    if operation.is_volume:
+        known |= volumes.arguments(case)
     if operation.argmax_is_of_batch and "argmax" in more:
         more["argmax"] = _in_batch(case, more["argmax"])
     results: Results = {}
@@ -83,6 +86,8 @@ def run(
         results.update(zip(returns, returned, strict=False))
 
     pooled_shape = in_layout_shape(case.grad.shape, case.layout)
+    if operation.is_volume:
+        pooled_shape = volumes.pooled_shape(case)
     call(operation.forward, operation.returns, pooled_shape)
     call(operation.backward, ("gradient",), known["input_shape"])
     if case.dtype not in BYTES:  # whose values no gradient takes
@@ -92,7 +97,7 @@ def run(
     if operation.argmax_is_of_batch and "argmax" in results:
         results["argmax"] = _in_each_map(case, results["argmax"])
     return {
-        name: to_nchw(array.astype(array.dtype.newbyteorder("="), copy=False), case.layout)
+        name: to_nchw(volumes.as_maps(native(array), case.layout), case.layout)
         for name, array in results.items()
     }
 
@@ -176,6 +181,11 @@ def _result_array(case: Case, shape: tuple[int, ...]) -> Array | None:
 def in_layout_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     """Return an NCHW shape in `layout`."""
     return (shape[0], *shape[2:], shape[1]) if layout == "NHWC" else tuple(shape)
+
+
+def native(array: Array) -> Array:
+    """Return an array in the machine's byte order."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def to_nchw(array: Array, layout: str) -> Array:

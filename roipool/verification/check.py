@@ -11,6 +11,7 @@ import roipool
 from roipool.systems import SYSTEMS
 from roipool.verification.tolerance import Comparison
 
+from . import volumes
 from .call import Call, Results, run
 from .case import Case, dtypes, in_layout
 from .oracle import against_oracle, problem_of_types
@@ -98,7 +99,8 @@ def _misuse(case: Case, got: Results, calls: Sequence[Call]) -> str | None:
     for call in calls:
         for name in given.keys() & call.arguments.keys():
             wanted = in_layout(given[name], case.layout)
-            left = joined(call.arguments[name], case.layout).astype(wanted.dtype)
+            left = volumes.as_maps(joined(call.arguments[name], case.layout), case.layout)
+            left = left.astype(wanted.dtype)
             if not np.array_equal(left, wanted, equal_nan=True):
                 return f"{call.function} modified its {name}"
     absent = {name for call in calls for name in call.returns} - got.keys()

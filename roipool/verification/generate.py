@@ -13,6 +13,7 @@ from roipool.systems import SYSTEMS, System
 
 from .case import STORAGES, WRITABLE, Array, Case, channel_group, dtypes, held, pooled_dtype
 from .options import Random, drawn_options
+from .volumes import MOST_PLANES
 
 # Samples that the oracle visits in a call: a typical budget, and the most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000
@@ -289,4 +290,6 @@ def work_of(operation: System, options: Mapping[str, Any], geometry: Geometry) -
             total *= bins + bins * ratio * inside / length
         else:
             total *= inside + bins
+    if operation.is_volume:
+        total *= max(MOST_PLANES, ratios[1])  # samples along depth
     return 8 * total if operation.samples == "area" else total  # exact fractions are slow

@@ -146,7 +146,7 @@ def against_oracle(
         # moved bins, whose samples a GPU adds one by one.
         system = SYSTEMS[case.operation]
         by_boxes = 4 if system.samples == "points" or system.offset_gradient else 1
-        pooled = gradient = 4
+        pooled = gradient = 6 if system.is_volume else 4  # two for each axis
         if bin_value == "cell":
             pooled, gradient = 0, 0 if _adds_sixteenths(case, terms) else 4
         ulps = {
@@ -338,7 +338,8 @@ def _terms_of_box_gradient(case: Case) -> Array:
     scale = np.abs(float(case.options["spatial_scale"]))
     if SYSTEMS[case.operation].samples != "points":
         moved = 1 + 2 * np.abs(float(case.options.get("gamma", 0.0)))  # shares of a side
-        return moved * scale * np.tile(slopes, 4)
+        ends = 6 if SYSTEMS[case.operation].is_volume else 4
+        return moved * scale * np.tile(slopes, ends)
     unit = np.pi / 180 if case.options["angle_unit"] == "degrees" else 1.0
     with np.errstate(over="ignore"):  # the angle moves a sample by its distance from the centre
         return np.hstack([scale * np.tile(slopes, 4), unit * _reach(case) * slopes])

@@ -11,7 +11,7 @@ import numpy as np
 import roipool
 from _support.catalogue import Array
 from _support.compare import assert_same_bits
-from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(2, 3, 6, 7)).astype(np.float32)
@@ -26,7 +26,8 @@ _, SAMPLES = roipool.roi_align(FEATURES, ROIS, 2, mode="max", return_argmax=True
 
 PYRAMID = [FEATURES, np.ascontiguousarray(FEATURES[:, :, ::2, ::2])]
 # Valid boxes of each operation, without the batch index.
-TABLES = {4: ROIS, 5: np.column_stack([ROIS, [0.3, -2.0, 1.5]])}
+DEEP = np.column_stack([ROIS[:, :3], [0.25, -1, 1], ROIS[:, 3:], [1.5, 1, 2]])
+TABLES = {4: ROIS, 5: np.column_stack([ROIS, [0.3, -2.0, 1.5]]), 6: DEEP}
 
 
 def calls_of(op: Op, variant: Variant) -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
@@ -46,6 +47,10 @@ def calls_of(op: Op, variant: Variant) -> Iterator[tuple[Callable[..., Any], dic
         **boxes,
         **variant.options,
     }
+    if op.is_of_volumes:
+        volumes, grad = FEATURES.reshape(2, 3, 2, 3, 7), GRAD.reshape(3, 3, 1, 2, 2)
+        values |= {"features": volumes, "grad_output": grad, "input_shape": volumes.shape}
+        values[op.size] = (1, 2, 2)
     if op.is_deformable:
         values |= {"offsets": OFFSETS, "mask": MASK}
     if op.is_position_sensitive:
@@ -64,7 +69,7 @@ def calls_of(op: Op, variant: Variant) -> Iterator[tuple[Callable[..., Any], dic
 # the function's name; other variants add their own.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     f"{function.__name__} {key}" if number else function.__name__: (function, arguments)
-    for op in (*OPS.values(), *PYRAMID_OPS.values())
+    for op in (OPS | PYRAMID_OPS | VOLUME_OPS).values()
     for number, (key, variant) in enumerate(op.variants.items())
     for function, arguments in calls_of(op, variant)
 }

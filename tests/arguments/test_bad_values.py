@@ -24,7 +24,7 @@ from _support.valid_calls import (
 )
 
 import roipool
-from roipool._definitions import OPS
+from roipool._definitions import OPS, VOLUME_OPS
 
 nan, inf = float("nan"), float("inf")
 
@@ -239,6 +239,44 @@ BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
 }
 
 
+# Of operations on volumes, whose arrays and options have an axis more.
+BAD_OF_VOLUMES: dict[str, list[tuple[Any, type[Exception]]]] = {
+    "features": [
+        *((value, error) for value, error in NOT_MAPS if error is TypeError),
+        (FEATURES, ValueError),
+        (FEATURES[None, None], ValueError),
+    ],
+    "output_size": [
+        *((value, error) for value, error in NOT_SIZES if np.size(value) < 2),
+        ((2, 2), ValueError),
+        ((2, 2, 2.5), TypeError),
+        ((2, 2, 0), ValueError),
+        ((2**16, 2**16, 1), ValueError),
+    ],
+    "spatial_scale": [
+        *((value, error) for value, error in BAD["spatial_scale"] if value != [1.0]),
+        ((1.0, 1.0), ValueError),
+        ((1.0, 1.0, nan), ValueError),
+        ((1.0, "1", 1.0), TypeError),
+    ],
+    "sampling_ratio": [
+        *BAD["sampling_ratio"],
+        ((1, 1), ValueError),
+        ((1, 1, -1), ValueError),
+        (True, TypeError),
+    ],
+    "input_shape": [
+        ((2, 3, 2, 3), ValueError),
+        ((2, 3, 2, -3, 7), ValueError),
+        ((2, 3, 2**16, 2**16, 1), ValueError),
+        ((2, 3, 2, 3.0, 7), TypeError),
+        (6, TypeError),
+        (None, TypeError),
+    ],
+    "layout": [*BAD["layout"], ("NCHW", ValueError)],
+}
+
+
 def bad_boxes(table: Array) -> list[tuple[Any, type[Exception]]]:
     """Return invalid boxes for an operation whose boxes are (K, 5) or, with an angle, (K, 6)."""
     alone = table[:, 1:]
@@ -273,6 +311,9 @@ def bad_values(name: str, argument: str) -> list[tuple[Any, type[Exception]]]:
     takes_pyramid = "spatial_scales" in inspect.signature(function).parameters
     if takes_pyramid and argument in BAD_OF_PYRAMIDS:
         return BAD_OF_PYRAMIDS[argument]
+    is_of_volumes = any(function.__name__ in op.functions.values() for op in VOLUME_OPS.values())
+    if is_of_volumes and argument in BAD_OF_VOLUMES:
+        return [*BAD_OF_VOLUMES[argument], *(BYTES if argument == "features" else [])]
     takes_bytes = any(
         op.forward == function.__name__ and "uint8" in op.dtypes for op in OPS.values()
     )

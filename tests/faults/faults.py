@@ -137,9 +137,37 @@ PLANS = [
     Fault(
         "plan: sampling of columns",
         f"{KERNELS}/cpu/plan.h",
-        "request.sampling[vertical ? 0 : 1]",
+        "request.sampling[direction == down ? 0 : 1]",
         "request.sampling[0]",
         "columns take the sampling ratio of rows",
+    ),
+    Fault(
+        "plan: scale of planes",
+        f"{KERNELS}/cpu/plan.h",
+        "return direction == deep ? request.depth.scale : request.depth.row_scale;",
+        "return request.depth.row_scale;",
+        "planes of a volume take the scale of rows",
+    ),
+    Fault(
+        "plan: rows of a plane",
+        f"{KERNELS}/cpu/volumes.h",
+        "factors.depth.cell[z] * factors.rows.size;",
+        "factors.depth.cell[z] * factors.depth.size;",
+        "a volume's planes begin elsewhere unless it has as many planes as rows",
+    ),
+    Fault(
+        "plan: slopes of depth",
+        f"{KERNELS}/cpu/volumes.h",
+        "static_cast<T*>(product.slope[2 + end])[tap] =\n        deep_weight",
+        "static_cast<T*>(product.slope[2 + end])[tap] =\n        row_weight",
+        "the gradient of a box's rows has the weights of rows instead of depth",
+    ),
+    Fault(
+        "engine: rows of a plane that are packed",
+        f"{KERNELS}/cpu/schedule.h",
+        "window.read_of_plane = rows.window_last[box] - rows.window_first[box];",
+        "window.read_of_plane = rows.window_last[box] - rows.window_first[box] - 1;",
+        "the last row that a box reads of each plane is not copied",
     ),
     Fault(
         "plan: padded tap",

@@ -17,7 +17,7 @@ from _support.valid_calls import CALLS, FEATURES
 
 import roipool
 from roipool import _cpu
-from roipool._definitions import OPS, PYRAMID_OPS
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS
 from roipool._dtypes import BYTES, FLOATS
 from roipool.verification.call import run
 from roipool.verification.case import held_by
@@ -189,7 +189,7 @@ def test_a_picture_is_not_copied(name: str, layout: str) -> None:
 
 
 @every_byte_type
-@pytest.mark.parametrize("op", [*OPS.values(), *PYRAMID_OPS.values()], ids=lambda op: op.forward)
+@pytest.mark.parametrize("op", (OPS | PYRAMID_OPS | VOLUME_OPS).values(), ids=lambda op: op.forward)
 def test_the_table_says_which_operations_take_bytes(op: Any, dtype: str) -> None:
     function, arguments = CALLS[op.forward]
     maps = FEATURES.astype(dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from roipool._definitions import OPS
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS
 
 SPEC = importlib.util.spec_from_file_location("api", Path(__file__).with_name("api.py"))
 assert SPEC is not None
@@ -21,7 +21,7 @@ def test_signatures_are_the_committed_ones() -> None:
 def test_all_operations_are_among_them() -> None:
     lines = api.FILE.read_text().splitlines()
     core = lines[: lines.index("# roipool.compat.caffe")]
-    for op in OPS.values():
+    for op in (OPS | PYRAMID_OPS | VOLUME_OPS).values():
         for name in op.functions.values():
             assert any(line.startswith(f"{name}(") for line in core), name
 

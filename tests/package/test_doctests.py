@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import roipool
-from roipool._definitions import OPS
+from roipool._definitions import OPS, VOLUME_OPS, Op
 
 # Importing these needs a GPU, or a package that is not installed.
 NEEDY = ["__main__", "._cuda.engine"]
@@ -49,6 +49,6 @@ def test_examples(name: str) -> None:
     assert run_examples(name).failed == 0
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_operations_have_examples(name: str) -> None:
-    assert run_examples(f"roipool.ops.{name}").attempted >= 2 * len(OPS[name].functions)
+@pytest.mark.parametrize("op", (OPS | VOLUME_OPS).values(), ids=lambda op: op.forward)
+def test_operations_have_examples(op: Op) -> None:
+    assert run_examples(f"roipool.ops.{op.forward}").attempted >= 2 * len(op.functions)

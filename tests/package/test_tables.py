@@ -14,10 +14,10 @@ from _support.sources import SOURCES
 import roipool
 from roipool import _cpu, reference
 from roipool._arrays import Library, _cupy, _numpy
-from roipool._definitions import OPS, PYRAMID_OPS, TRAITS
+from roipool._definitions import OPS, PYRAMID_OPS, TRAITS, VOLUME_OPS
 from roipool._pooling import MaxRules
 
-ALL_OPS = OPS | PYRAMID_OPS
+ALL_OPS = OPS | PYRAMID_OPS | VOLUME_OPS
 
 # ---- Engines, by their sources: the CUDA engine cannot be imported without CuPy
 
@@ -139,8 +139,11 @@ def test_modules_of_operations_say_their_definition(name: str) -> None:
     placing = {"spatial_scale" if each == "spatial_scales" else each for each in op.placing}
     choices = {option for variant in op.variants.values() for option in variant.options}
     found = inspect.signature(module.definition).parameters
-    assert placing <= set(found) <= placing | choices
+    of_volumes = {"planes", "depth"} if op.is_of_volumes else set()
+    assert placing <= set(found) <= placing | choices | of_volumes
     kinds = {"float", "int | Sequence[int]", "bool", "str"}
+    if op.is_of_volumes:
+        kinds = {"Sequence[float]", "Sequence[int]", "int", "bool"}
     assert {each.annotation for each in found.values()} <= kinds
     assert isinstance(getattr(module, "RULES", MaxRules()), MaxRules)
 

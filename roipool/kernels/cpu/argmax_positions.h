@@ -6,11 +6,11 @@
 namespace roipool {
 
 template <typename T>
-AxisBin<T> axis_bin(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
+AxisBin<T> axis_bin(const Request& request, const AxisPlan& plan, Direction direction, wide_int box,
                     int bin) {
   const wide_int row = box * plan.bins + bin;
   return {request.definition,
-          axis_of_box<T>(request, plan, vertical, box),
+          axis_of_box<T>(request, plan, direction, box),
           bin,
           {static_cast<const Sample<T>*>(plan.sample) + plan.begin[row], plan.count[row],
            plan.first_index[row], plan.total[row]}};
@@ -23,8 +23,8 @@ void for_each_value(const Request& request, const Job& job, wide_int box, Visit 
   for (wide_int value = 0; value < job.channels * values; ++value) {
     const int row = static_cast<int>(value % values / job.columns.bins);
     const int column = static_cast<int>(value % job.columns.bins);
-    visit(value, axis_bin<T>(request, job.rows, true, box, row),
-          axis_bin<T>(request, job.columns, false, box, column));
+    visit(value, axis_bin<T>(request, job.rows, down, box, row),
+          axis_bin<T>(request, job.columns, across, box, column));
   }
 }
 

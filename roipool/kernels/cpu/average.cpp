@@ -567,7 +567,13 @@ struct AverageBackwardBoxes {
         for (int column = 0; column < bins; ++column) {
           const Vector bin = load<Vector>(tile + ((row - first) * bins + column) * lanes);
           switch (job.arrangement) {
-            case crossed_bins: add_bin_gradient(job, part.box, row, column, map, bin, &sums); break;
+            case crossed_bins:
+              if (is_volume(job)) {
+                add_volume_gradient(job, part.box, row, column, map, bin, &sums);
+              } else {
+                add_bin_gradient(job, part.box, row, column, map, bin, &sums);
+              }
+              break;
             case flat_bins: add_point_gradient(job, part.box, column, map, bin, &sums); break;
             case paired_bins: {
               BoxGradient<Vector> own;
@@ -579,7 +585,8 @@ struct AverageBackwardBoxes {
         }
       }
     });
-    const int numbers = job.arrangement == flat_bins ? numbers_of_region : numbers_of_corners;
+    const wide_int numbers =
+        job.arrangement == paired_bins ? numbers_of_corners : numbers_of_box(job);
     for (int number = 0; number < numbers; ++number) {
       gradient[number] += sum_of_lanes(sums.by[number], block.channels);
     }

@@ -10,7 +10,7 @@ namespace ROIPOOL_ENGINE {
 // gradients, summed.
 template <typename Vector>
 struct BoxGradient {
-  Vector by[numbers_of_region] = {};  // in their order; the corners of upright boxes are fewer
+  Vector by[numbers_of_volume] = {};  // in their order; other boxes have fewer
 
   void add(const BoxGradient& other) {
     for (int number = 0; number < numbers_of_corners; ++number) by[number] += other.by[number];
@@ -52,6 +52,41 @@ void add_bin_gradient(const Job& job, wide_int box, int row, int column,
   sums->by[1] = multiply_add(gradient, bin_by_y1, sums->by[1]);
   sums->by[2] = multiply_add(gradient, bin_by_x2, sums->by[2]);
   sums->by[3] = multiply_add(gradient, bin_by_y2, sums->by[3]);
+}
+
+// The same for a box of a volume, whose rows have the derivatives of both their axes.
+template <typename Vector, typename Value>
+void add_volume_gradient(const Job& job, wide_int box, int row, int column,
+                         const View<const Value>& map, Vector gradient, BoxGradient<Vector>* sums) {
+  const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(row);
+  const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(column);
+  const wide_int first_row = rows.weight - static_cast<const Value*>(job.rows.weight);
+  const wide_int first_column = columns.weight - static_cast<const Value*>(job.columns.weight);
+  const Value* by_rows[4];
+  for (int i = 0; i < 4; ++i) {
+    by_rows[i] = static_cast<const Value*>(job.rows.slope[i]) + first_row;
+  }
+  const Value* by_x1 = static_cast<const Value*>(job.columns.slope[0]) + first_column;
+  const Value* by_x2 = static_cast<const Value*>(job.columns.slope[1]) + first_column;
+  Vector bin_by_x1 = {}, bin_by_x2 = {}, bin_by_rows[4] = {};
+  for (int j = 0; j < rows.count; ++j) {
+    Vector value = {}, left = {}, right = {};
+    for (int i = 0; i < columns.count; ++i) {
+      const Vector cell = load<Vector>(map.at(rows.source[j], columns.source[i]));
+      add_weighted(columns.weight[i], cell, &value);
+      add_weighted(by_x1[i], cell, &left);
+      add_weighted(by_x2[i], cell, &right);
+    }
+    add_weighted(rows.weight[j], left, &bin_by_x1);
+    add_weighted(rows.weight[j], right, &bin_by_x2);
+    for (int i = 0; i < 4; ++i) add_weighted(by_rows[i][j], value, &bin_by_rows[i]);
+  }
+  // In the order x1, y1, z1, x2, y2, z2; those of depth come first in the plan of the rows.
+  const Vector by[numbers_of_volume] = {bin_by_x1, bin_by_rows[2], bin_by_rows[0],
+                                        bin_by_x2, bin_by_rows[3], bin_by_rows[1]};
+  for (int number = 0; number < numbers_of_volume; ++number) {
+    sums->by[number] = multiply_add(gradient, by[number], sums->by[number]);
+  }
 }
 
 // The same where both axes are one.

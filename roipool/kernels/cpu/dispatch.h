@@ -99,10 +99,10 @@ inline View<Value> view_in_place(const Maps<Storage>& maps, int vectors) {
 template <typename Storage, typename Value>
 inline void pack_window(const Maps<Storage>& maps, const Rectangle& window, int lanes,
                         const View<Value>& to) {
-  for (wide_int y = window.top; y < window.bottom; ++y) {
+  for_each_read_row(window, [&](wide_int y) {
     to_lanes(maps.at(y, window.left), maps.strides, maps.channels, window.width(), lanes,
              to.at(y, window.left));
-  }
+  });
 }
 
 // The same for bytes. A function of its own, so that engines hold it once.

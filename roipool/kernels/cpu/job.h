@@ -46,6 +46,7 @@ struct BinWindow;
 struct AxisPlan {
   int bins;
   bool is_pointwise;  // of both axes together: see Job
+  bool is_product;    // of two axes: the rows of all planes of a volume
   wide_int size;      // cells of the map along this axis
   wide_int* begin;    // per bin, and one more
   int* count;         // per bin
@@ -56,13 +57,20 @@ struct AxisPlan {
   int* cell;
   void* weight;
   void* slope[5];  // d(weight) / d(a number of the box), for the gradient of boxes: by its low and
-                   // high end, or for a pointwise definition by all numbers
+                   // high end, of a product by those of depth and of rows, or for a pointwise
+                   // definition by all numbers
   BinWindow* bin_window;  // per bin, for a pointwise definition: where its taps are added up
   TransposedPlan transposed;
   // For maxima: samples.
   void* sample;           // Sample<T>
   wide_int* first_index;  // per bin: index of its first listed sample
   wide_int* total;        // per bin: samples, those outside the map included
+};
+
+// A volume is a map whose rows are those of all its planes. Each line of them is the product of one
+// of depth and one of the rows of a plane.
+struct VolumePlan {
+  AxisPlan depth, rows;
 };
 
 // Whether a call is to end early; see interrupts.h. All threads of a call read it.
@@ -113,6 +121,7 @@ struct Job {
   int group_rows, group_columns;     // of features: each channel of pooled values is pooled from as
                                      // many channels as there are groups, side by side
   AxisPlan rows, columns;
+  VolumePlan* volume;  // null: maps are no volumes
   GroupPlan group_plan;
 
   const void* features;
@@ -168,12 +177,21 @@ inline wide_int bins_of_box(const Job& job) {
   return wide_int(rows_of_bins(job)) * job.columns.bins;
 }
 
+#ifdef ROIPOOL_PLAYGROUND  // whose boxes have no depth
+const bool knows_volumes = false;
+#else
+const bool knows_volumes = true;
+#endif
+
+// Whether its maps are volumes.
+inline bool is_volume(const Job& job) { return knows_volumes && job.rows.is_product; }
+
 // Columns of the table of boxes.
 inline wide_int numbers_of_box(const Job& job) {
   switch (job.arrangement) {
     case flat_bins: return numbers_of_region;
     case paired_bins: return numbers_of_corners + numbers_of_bin * bins_of_box(job);
-    default: return numbers_of_corners;
+    default: return is_volume(job) ? numbers_of_volume : numbers_of_corners;
   }
 }
 

@@ -182,14 +182,34 @@ inline Strides strides_of(const Job& job, wide_int height, wide_int width) {
   return strides_of_array(job.channels_last, job.channels, height, width);
 }
 
-// A rectangle of map cells: rows [top, bottom), columns [left, right).
+// A rectangle of map cells: rows [top, bottom), columns [left, right). A box of a volume reads some
+// rows of each plane, the same of each.
 struct Rectangle {
   wide_int top, bottom, left, right;
+  wide_int rows_of_plane = 0;  // 0: all rows are read
+  wide_int read_of_plane = 0;  // from the first of a plane on
 
   wide_int height() const { return bottom - top; }
   wide_int width() const { return right - left; }
   wide_int cells() const { return height() * width(); }
+  wide_int read_rows() const {
+    if (rows_of_plane == 0) return height();
+    return ((height() - read_of_plane) / rows_of_plane + 1) * read_of_plane;
+  }
+  wide_int read_cells() const { return read_rows() * width(); }
 };
+
+// Calls visit(y) for the rows that are read.
+template <typename Visit>
+inline void for_each_read_row(const Rectangle& window, Visit visit) {
+  if (window.rows_of_plane == 0) {
+    for (wide_int y = window.top; y < window.bottom; ++y) visit(y);
+    return;
+  }
+  for (wide_int plane = window.top; plane < window.bottom; plane += window.rows_of_plane) {
+    for (wide_int y = plane; y < plane + window.read_of_plane; ++y) visit(y);
+  }
+}
 
 // Where the vectors of cell (y, x) lie, side by side: at base + y * row + x * column.
 template <typename Value>

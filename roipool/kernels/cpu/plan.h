@@ -3,11 +3,18 @@
 #include <string.h>
 
 #include "regions.h"
+#include "volumes.h"
 
 namespace roipool {
 
-inline wide_int sampling_of(const Request& request, bool vertical) {
-  return request.sampling[vertical ? 0 : 1];
+inline wide_int sampling_of(const Request& request, Direction direction) {
+  if (has_depth(request) && direction == deep) return request.depth.sampling;
+  return request.sampling[direction == down ? 0 : 1];
+}
+
+inline double scale_of(const Request& request, Direction direction) {
+  if (!has_depth(request) || direction == across) return request.scale;
+  return direction == deep ? request.depth.scale : request.depth.row_scale;
 }
 
 inline bool has_moved_bins(const Request& request) {
@@ -15,16 +22,18 @@ inline bool has_moved_bins(const Request& request) {
 }
 
 template <typename T>
-Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
+Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, Direction direction,
+                    wide_int box) {
+  const bool vertical = direction != across;
   const T* numbers = static_cast<const T*>(request.boxes) + request.numbers * box;
-  const T* ends = numbers + (vertical ? 1 : 0);
+  const T* ends = numbers + direction;
   const wide_int size = request.images[box] < 0 ? 0 : plan.size;
   Axis<T> axis = {ends[0],
-                  ends[2],
-                  T(request.scale),
+                  ends[has_depth(request) ? 3 : 2],
+                  T(scale_of(request, direction)),
                   size,
                   plan.bins,
-                  sampling_of(request, vertical),
+                  sampling_of(request, direction),
                   request.aligned,
                   vertical,
                   {nullptr, 0, T(request.offset_factor), 0}};
@@ -38,20 +47,20 @@ Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, bool vertical,
 
 // Evaluates the definition for the bins of a box and returns them.
 template <typename T, typename Bins>
-Bins visit_box(const Request& request, const AxisPlan& plan, bool vertical, wide_int box,
+Bins visit_box(const Request& request, const AxisPlan& plan, Direction direction, wide_int box,
                const Bins& bins) {
   BinByBin<Bins> sink(bins);
-  visit_bins(request.definition, axis_of_box<T>(request, plan, vertical, box), 0, plan.bins, sink);
+  visit_bins(request.definition, axis_of_box<T>(request, plan, direction, box), 0, plan.bins, sink);
   sink.finish_bin();
   return sink.bins;
 }
 
 // The entries that any bin has at most, where the request alone says that they are few; else 0.
-inline wide_int few_entries_of_bin(const Request& request, bool vertical) {
+inline wide_int few_entries_of_bin(const Request& request, Direction direction) {
   const Traits traits = traits_of(request.definition);
   const wide_int per_sample = request.entries == listed_samples ? 1 : 2;
   if (traits.kind == kind_crop) return per_sample;
-  const wide_int sampling = sampling_of(request, vertical);
+  const wide_int sampling = sampling_of(request, direction);
   const bool is_grid = traits.kind == kind_grid || traits.kind == kind_moved;
   if (!is_grid || sampling < 1 || sampling > max_padded_taps) return 0;
   const wide_int entries = per_sample * traits.samples_per_ratio * sampling;
@@ -59,18 +68,18 @@ inline wide_int few_entries_of_bin(const Request& request, bool vertical) {
 }
 
 template <typename T>
-void count_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
+void count_axis(const Request& request, const AxisPlan& plan, Direction direction, wide_int box) {
   wide_int* entries = plan.begin + box * plan.bins + 1;
-  const wide_int few = few_entries_of_bin(request, vertical);
+  const wide_int few = few_entries_of_bin(request, direction);
   if (few > 0) {
     for (int bin = 0; bin < plan.bins; ++bin) entries[bin] = few;
     return;
   }
   if (request.entries == listed_samples) {
-    visit_box<T>(request, plan, vertical, box, CountedBins<SampleCounter<T>>{entries});
+    visit_box<T>(request, plan, direction, box, CountedBins<SampleCounter<T>>{entries});
     return;
   }
-  visit_box<T>(request, plan, vertical, box, CountedBins<TapCounter<T>>{entries});
+  visit_box<T>(request, plan, direction, box, CountedBins<TapCounter<T>>{entries});
   if (request.entries == padded_taps) level_entries(entries, plan.bins);
 }
 
@@ -207,19 +216,19 @@ void transpose_box(const AxisPlan& plan, wide_int box) {
 }
 
 template <typename T, typename Bins>
-void write_bins(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
-  const Window window = visit_box<T>(request, plan, vertical, box, Bins(plan, box)).window;
+void write_bins(const Request& request, const AxisPlan& plan, Direction direction, wide_int box) {
+  const Window window = visit_box<T>(request, plan, direction, box, Bins(plan, box)).window;
   plan.window_first[box] = window.first;
   plan.window_last[box] = window.last;
 }
 
 template <typename T>
-void write_axis(const Request& request, const AxisPlan& plan, bool vertical, wide_int box) {
+void write_axis(const Request& request, const AxisPlan& plan, Direction direction, wide_int box) {
   switch (request.entries) {
     case padded_taps:
-    case transposed_taps: write_bins<T, TapBins<T, false>>(request, plan, vertical, box); break;
-    case taps_with_gradient: write_bins<T, TapBins<T, true>>(request, plan, vertical, box); break;
-    case listed_samples: write_bins<T, SampleBins<T>>(request, plan, vertical, box); break;
+    case transposed_taps: write_bins<T, TapBins<T, false>>(request, plan, direction, box); break;
+    case taps_with_gradient: write_bins<T, TapBins<T, true>>(request, plan, direction, box); break;
+    case listed_samples: write_bins<T, SampleBins<T>>(request, plan, direction, box); break;
   }
 }
 
@@ -255,7 +264,10 @@ class BumpAllocator {
 };
 
 // The derivatives that a tap may have.
-inline int slopes_of(const AxisPlan& plan) { return plan.is_pointwise ? numbers_of_region : 2; }
+inline int slopes_of(const AxisPlan& plan) {
+  if (plan.is_pointwise) return numbers_of_region;
+  return plan.is_product ? slopes_of_product : 2;
+}
 
 inline void allocate_bins(const Request& request, wide_int boxes, BumpAllocator* memory,
                           AxisPlan* plan) {
@@ -329,6 +341,7 @@ inline void arrange_bins(Request* request, Job* job) {
     case kind_moved: pair_bins(job); break;
     default: job->arrangement = crossed_bins;
   }
+  job->rows.is_product = has_depth(*request);
   request->numbers = numbers_of_box(*job);
 }
 
@@ -366,6 +379,13 @@ inline wide_int prepare_bins(const Request& request, Job* job, char* memory) {
   allocator.allocate(&job->image_begin, job->images + 3);
   allocate_bins(request, job->boxes, &allocator, &job->rows);
   allocate_bins(request, job->boxes, &allocator, &job->columns);
+  if (is_volume(*job)) {
+    VolumePlan plan = begin_volume(request, *job);
+    allocator.allocate(&job->volume, 1);
+    allocate_bins(of_factors(request), job->boxes, &allocator, &plan.depth);
+    allocate_bins(of_factors(request), job->boxes, &allocator, &plan.rows);
+    if (memory) *job->volume = plan;
+  }
   return allocator.used();
 }
 
@@ -375,10 +395,16 @@ void count_box(const Request& request, const Job& job, wide_int box) {
   if (job.arrangement == flat_bins) {
     job.rows.begin[box + 1] = 1;
     count_points<T>(request, job.columns, box);
-  } else {
-    count_axis<T>(request, job.rows, true, box);
-    count_axis<T>(request, job.columns, false, box);
+    return;
   }
+  if (is_volume(job)) {
+    count_axis<T>(of_factors(request), job.volume->depth, deep, box);
+    count_axis<T>(of_factors(request), job.volume->rows, down, box);
+    count_product(request, *job.volume, job.rows, box);
+  } else {
+    count_axis<T>(request, job.rows, down, box);
+  }
+  count_axis<T>(request, job.columns, across, box);
 }
 
 inline void count_entries(const Request& request, const Job& job, wide_int box) {
@@ -407,6 +433,9 @@ inline void sum_axis(const AxisPlan& plan, const Chunk& chunk) {
 inline void sum_entries(const Job& job) {
   sum_axis(job.rows, job.chunk);
   sum_axis(job.columns, job.chunk);
+  if (!is_volume(job)) return;
+  sum_axis(job.volume->depth, job.chunk);
+  sum_axis(job.volume->rows, job.chunk);
 }
 
 // Fourth: the arrays that hold the entries of a chunk, like the first.
@@ -414,6 +443,10 @@ inline wide_int prepare_entries(const Request& request, Job* job, char* memory) 
   BumpAllocator allocator(memory);
   allocate_entries(request, job->chunk, &allocator, &job->rows);
   allocate_entries(request, job->chunk, &allocator, &job->columns);
+  if (is_volume(*job)) {
+    allocate_entries(of_factors(request), job->chunk, &allocator, &job->volume->depth);
+    allocate_entries(of_factors(request), job->chunk, &allocator, &job->volume->rows);
+  }
   return allocator.used();
 }
 
@@ -424,8 +457,14 @@ void write_box(const Request& request, const Job& job, wide_int box) {
     write_identity<T>(job.rows, box);
     write_points<T>(request, job.columns, box);
   } else {
-    write_axis<T>(request, job.rows, true, box);
-    write_axis<T>(request, job.columns, false, box);
+    if (is_volume(job)) {
+      write_axis<T>(of_factors(request), job.volume->depth, deep, box);
+      write_axis<T>(of_factors(request), job.volume->rows, down, box);
+      write_product<T>(*job.volume, job.rows, box);
+    } else {
+      write_axis<T>(request, job.rows, down, box);
+    }
+    write_axis<T>(request, job.columns, across, box);
   }
   finish_axis<T>(request, job.rows, box);
   finish_axis<T>(request, job.columns, box);

@@ -17,6 +17,18 @@ enum Entries {
   listed_samples       // maxima
 };
 
+// Along which axis of the maps; it numbers the coordinates of a corner.
+enum Direction { across, down, deep };
+
+// The third axis of volumes: their planes follow each other as rows of one map.
+struct Depth {
+  int bins;           // 0: maps are no volumes
+  wide_int planes;    // of a map
+  wide_int sampling;  // as `Request::sampling`
+  double scale;       // as `Request::scale`
+  double row_scale;   // instead of `Request::scale` for rows
+};
+
 // The definition of one call with its options, for every box.
 struct Request {
   Definition definition;
@@ -28,14 +40,19 @@ struct Request {
   double angle_scale;      // multiplies a box's angle to give radians, counter-clockwise
   double offset_factor;    // multiplies offsets of bins to give shares of the box's sides
   const void* boxes;       // as float or double, `numbers` of each: x1, y1, x2, y2, and where bins
-                           // are moved the offsets by x of all bins, then those by y; or for a
-                           // pointwise definition centre x, centre y, width, height, angle
+                           // are moved the offsets by x of all bins, then those by y; or of volumes
+                           // x1, y1, z1, x2, y2, z2; or for a pointwise definition centre x,
+                           // centre y, width, height, angle
   const wide_int* images;  // [boxes]; negative: the box reads nothing
+  Depth depth;
   // Set by `arrange_bins`.
   wide_int numbers;
   int bins_down, bins_across;
   wide_int map_rows, map_columns;
 };
+
+// Whether its maps are volumes.
+inline bool has_depth(const Request& request) { return knows_volumes && request.depth.bins > 0; }
 
 // Uses a new sink for each bin of a box: `bins` makes it, and stores its result.
 template <typename Bins>

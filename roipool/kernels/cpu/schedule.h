@@ -21,9 +21,15 @@ const wide_int bins_of_tile = 256;
 
 // The cells that a box reads; all zero where there are none.
 inline Rectangle window_of_box(const Job& job, wide_int box) {
-  const Rectangle window = {job.rows.window_first[box], job.rows.window_last[box],
-                            job.columns.window_first[box], job.columns.window_last[box]};
-  return window.cells() > 0 ? window : Rectangle{0, 0, 0, 0};
+  Rectangle window = {job.rows.window_first[box], job.rows.window_last[box],
+                      job.columns.window_first[box], job.columns.window_last[box]};
+  if (window.cells() <= 0) return {0, 0, 0, 0};
+  if (is_volume(job)) {
+    const AxisPlan& rows = job.volume->rows;
+    window.rows_of_plane = rows.size;
+    window.read_of_plane = rows.window_last[box] - rows.window_first[box];
+  }
+  return window;
 }
 
 // Positions [begin, end) in `box_order`.
@@ -55,18 +61,18 @@ inline Rectangle rows_of_part(const Job& job, const Rectangle& window, wide_int 
 // What some boxes read.
 struct Reach {
   Rectangle window = {0, 0, 0, 0};  // around all of them
-  wide_int cells = 0;               // sum of their own windows,
-  wide_int max_cells = 0;           //   and the largest of them
+  wide_int cells = 0;               // sum of what they read,
+  wide_int max_cells = 0;           // the largest of their own windows
   wide_int max_width = 0;           // columns
 
   void add(const Rectangle& box) {
     if (box.cells() == 0) return;
-    if (cells == 0) window = box;
+    if (cells == 0) window = {box.top, box.bottom, box.left, box.right};
     window.top = minimum(window.top, box.top);
     window.bottom = maximum(window.bottom, box.bottom);
     window.left = minimum(window.left, box.left);
     window.right = maximum(window.right, box.right);
-    cells += box.cells();
+    cells += box.read_cells();
     max_cells = maximum(max_cells, box.cells());
     max_width = maximum(max_width, box.width());
   }

@@ -28,10 +28,21 @@ enum Integer {
   at_min_non_temporal_bytes,
   at_group_rows,
   at_group_columns,
+  at_depth_bins,  // 0: maps are no volumes
+  at_planes,
+  at_sampling_depth,
   at_maps,  // of a pyramid; 0: a call on one map, whose boxes have no levels
   integer_count
 };
-enum Real { at_angle_scale, at_offset_factor, at_empty_value, at_lowest, real_count };
+enum Real {
+  at_angle_scale,
+  at_offset_factor,
+  at_empty_value,
+  at_lowest,
+  at_depth_scale,
+  at_row_scale,
+  real_count
+};
 
 // What a program says of a call besides arrays: lists of numbers, a scale for each map.
 struct Attributes {
@@ -157,6 +168,9 @@ inline void describe_definition(const Attributes& given, int map, const void* bo
   request->aligned = integers[at_aligned] != 0;
   request->angle_scale = given.reals[at_angle_scale];
   request->offset_factor = given.reals[at_offset_factor];
+  request->depth = {static_cast<int>(integers[at_depth_bins]), integers[at_planes],
+                    integers[at_sampling_depth], given.reals[at_depth_scale],
+                    given.reals[at_row_scale]};
   request->boxes = boxes;
   request->images = level->job.box_image;
   arrange_bins(request, &level->job);

@@ -102,25 +102,25 @@ struct SinkOf final : AnySink {
 
 // As `visit_box` of plan.h.
 template <typename Bins>
-void visit_axis(bool vertical, const Bins& bins) {
-  const AxisPlan& plan = vertical ? job.rows : job.columns;
+void visit_axis(Direction direction, const Bins& bins) {
+  const AxisPlan& plan = direction == down ? job.rows : job.columns;
   SinkOf<Bins> sink(bins);
-  const Axis<float> axis = axis_of_box<float>(request, plan, vertical, 0);
+  const Axis<float> axis = axis_of_box<float>(request, plan, direction, 0);
   visit_bins(request.definition, axis, 0, plan.bins, static_cast<AnySink&>(sink));
   sink.bins.finish_bin();
 }
 
 // As `count_axis`.
-void count_entries_of_axis(bool vertical) {
-  const AxisPlan& plan = vertical ? job.rows : job.columns;
+void count_entries_of_axis(Direction direction) {
+  const AxisPlan& plan = direction == down ? job.rows : job.columns;
   wide_int* const entries = plan.begin + 1;
-  const wide_int few = few_entries_of_bin(request, vertical);
+  const wide_int few = few_entries_of_bin(request, direction);
   if (few > 0) {
     for (int bin = 0; bin < plan.bins; ++bin) entries[bin] = few;
   } else if (request.entries == listed_samples) {
-    visit_axis(vertical, CountedBins<SampleCounter<float>>{entries});
+    visit_axis(direction, CountedBins<SampleCounter<float>>{entries});
   } else {
-    visit_axis(vertical, CountedBins<TapCounter<float>>{entries});
+    visit_axis(direction, CountedBins<TapCounter<float>>{entries});
     level_entries(entries, plan.bins);
   }
 }
@@ -131,17 +131,17 @@ void count_plan() {
     count_points<float>(request, job.columns, 0);
     return;
   }
-  count_entries_of_axis(true);
-  count_entries_of_axis(false);
+  count_entries_of_axis(down);
+  count_entries_of_axis(across);
 }
 
 // As `write_axis`.
-void write_entries_of_axis(bool vertical) {
-  const AxisPlan& plan = vertical ? job.rows : job.columns;
+void write_entries_of_axis(Direction direction) {
+  const AxisPlan& plan = direction == down ? job.rows : job.columns;
   if (request.entries == listed_samples) {
-    visit_axis(vertical, SampleBins<float>(plan, 0));
+    visit_axis(direction, SampleBins<float>(plan, 0));
   } else {
-    visit_axis(vertical, TapBins<float, false>(plan, 0));
+    visit_axis(direction, TapBins<float, false>(plan, 0));
   }
 }
 
@@ -150,8 +150,8 @@ void write_plan() {
     write_identity<float>(job.rows, 0);
     write_points_with<float, false>(request, job.columns, 0);
   } else {
-    write_entries_of_axis(true);
-    write_entries_of_axis(false);
+    write_entries_of_axis(down);
+    write_entries_of_axis(across);
   }
   if (request.entries == listed_samples) return;
   for (const AxisPlan* plan : {&job.rows, &job.columns}) {

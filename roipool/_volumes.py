@@ -1,0 +1,129 @@
+"""Calls on volumes of NumPy: engines get them as maps whose rows are those of all planes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from roipool import _arguments as check
+from roipool._arguments import VOLUMES, Regions
+from roipool._arrays import NUMPY, Array
+from roipool._definitions import Definition, Depth
+from roipool._layout import (
+    MAP_LAYOUTS,
+    Shape5,
+    VolumeLayout,
+    merged,
+    volume_channels,
+    volume_of,
+    volume_size,
+)
+from roipool._pooling import Call, Pooling, Result
+
+Options = tuple[Any, Any, Any]  # spatial_scale, sampling_ratio, aligned
+
+
+def place(
+    spatial_scale: Sequence[float],
+    sampling_ratio: Sequence[int],
+    aligned: bool,
+    planes: int,
+    bins: int,
+) -> Definition:
+    """Return ROI align of volumes with so many planes, from checked options, by axis."""
+    deep_scale, row_scale, scale = spatial_scale
+    deep_sampling, *sampling = sampling_ratio
+    depth = Depth(planes, bins, deep_sampling, deep_scale, row_scale)
+    rows, columns = sampling
+    return Definition("roi_align", scale, (rows, columns), aligned, depth=depth)
+
+
+def only_on_hosts(name: str, remedy: str) -> TypeError:
+    """Return the error for volumes in a GPU's memory."""
+    return TypeError(
+        f"{name} must be on the host, where volumes are pooled, not on a GPU: {remedy}"
+    )
+
+
+class VolumeCall(Call):
+    """A call on volumes.
+
+    Parameters
+    ----------
+    layout : {"NCDHW", "NDHWC"}
+        Of the volumes, not checked.
+    options : tuple
+        The arguments `spatial_scale`, `sampling_ratio` and `aligned`, not checked.
+    **arrays
+        As for :class:`Call`.
+    """
+
+    __slots__ = ("_layout", "_options")
+
+    _layout: VolumeLayout
+
+    def __init__(self, layout: Any, options: Options, /, **arrays: Any) -> None:
+        super().__init__(VOLUMES, **arrays)
+        if self.library is not NUMPY:
+            raise only_on_hosts(next(iter(arrays)), "convert it with cupy.asnumpy")
+        scale, ratio, aligned = options
+        self._layout = check.volume_layout(layout)
+        self._options = (
+            check.scale_triple("spatial_scale", scale),
+            check.sampling_triple("sampling_ratio", ratio),
+            check.flag("aligned", aligned),
+        )
+
+    def __enter__(self) -> VolumeCall:
+        super().__enter__()
+        return self
+
+    def forward(self, output_size: Any) -> Result:
+        """Return pooled values."""
+        features = check.volumes("features", self._arrays["features"], self._layout)
+        regions = self.regions(features.shape[0], features.dtype)
+        size = check.size_triple("output_size", output_size)
+        pooling = self._pooling(features.shape, size)
+        count = volume_channels(features.shape, self._layout)
+        shape = volume_of(len(regions.boxes), count, size, self._layout)
+        result = self._result(shape, [features], pooling.layout)
+        maps: Sequence[Array] = [merged(features, self._layout)]
+        if features.size == 0:
+            maps, regions = self._one_of_alike(maps, regions)
+        self.engine.average(maps, regions, pooling, merged(result, self._layout))
+        return self._filled(result)
+
+    def backward(self, input_shape: Any) -> Result:
+        """Return the gradient with respect to the volumes."""
+        shape = check.volume_shape("input_shape", input_shape, self._layout)
+        gradient, regions, pooling = self._gradient(shape)
+        result = self._result(shape, [gradient], pooling.layout)
+        grad_output = merged(gradient, self._layout)
+        outs = [merged(result, self._layout)]
+        self.engine.average_backward(grad_output, regions, pooling, outs)
+        return self._filled(result)
+
+    def backward_boxes(self) -> Result:
+        """Return the gradient with respect to the boxes."""
+        features = check.volumes("features", self._arrays["features"], self._layout)
+        gradient, regions, pooling = self._gradient(features.shape)
+        check.same_dtype("grad_output", gradient, "features", features)
+        grad_output, maps = (merged(each, self._layout) for each in (gradient, features))
+        return self.engine.average_backward_boxes(grad_output, [maps], regions, pooling)
+
+    def _gradient(self, shape: Shape5) -> tuple[Array, Regions, Pooling]:
+        """Return the gradient of values pooled from such volumes, the boxes, and the request."""
+        gradient = check.float_array("grad_output", self._arrays["grad_output"], dimensions=5)
+        regions = self.regions(shape[0], gradient.dtype)
+        channels = volume_channels(shape, self._layout)
+        boxes = len(regions.boxes)
+        name = "grad_output"
+        size = check.volume_gradient(name, gradient.shape, boxes, channels, self._layout)
+        return gradient, regions, self._pooling(shape, size)
+
+    def _pooling(self, shape: Shape5, size: tuple[int, int, int]) -> Pooling:
+        """Return an engine's request for volumes of a shape."""
+        planes, *_ = volume_size(shape, self._layout)
+        depth, rows, columns = size
+        definition = place(*self._options, planes, depth)
+        return Pooling(definition, (depth * rows, columns), MAP_LAYOUTS[self._layout])

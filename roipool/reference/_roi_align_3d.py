@@ -1,0 +1,282 @@
+"""ROI align of volumes: the average of trilinear samples."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from roipool.reference._bins import Cells, Line, Place, line_of
+from roipool.reference._inputs import (
+    Array,
+    Box,
+    Boxes,
+    DType,
+    Floats,
+    Real,
+    Rois,
+    as_boxes,
+    as_real,
+)
+from roipool.reference._roi_align import _share
+from roipool.reference._rules import BORDERS, ROI_ALIGN, Rules, held, product
+from roipool.reference._sides import side_of
+
+Triple: TypeAlias = tuple[int, int, int]
+Numbers: TypeAlias = float | Sequence[float]  # one for all axes, or (depth, vertical, horizontal)
+Voxels: TypeAlias = list[tuple[int, int, int, float]]  # plane, row, column and weight of cells
+AXES = range(3)
+
+
+class _Sample(NamedTuple):
+    """A sample of a bin: on each axis its number, its position, and the cells that it reads."""
+
+    numbers: tuple[int, ...]
+    positions: tuple[float, ...]
+    cells: tuple[Cells, ...]
+
+    def voxels(self, *slopes: tuple[int, Cells]) -> Voxels:
+        """Return what it reads; `slopes` replace the weights along an axis by others.
+
+        A weight of 0 is neither read nor given a gradient.
+        """
+        along = list(self.cells)
+        for axis, cells in slopes:
+            along[axis] = cells
+        multiply = operator.mul if slopes else product
+        corners = (
+            (z, y, x, multiply(multiply(float(deep), float(down)), float(wide)))
+            for (z, deep), (y, down), (x, wide) in itertools.product(*along)
+        )
+        return [corner for corner in corners if corner[3] != 0]
+
+
+class _Bin(NamedTuple):
+    """A bin: its image, where its values are among pooled ones, and its place on each axis."""
+
+    image: int
+    at: Any
+    places: list[Place]
+    lines: list[Line]
+
+    @property
+    def divisor(self) -> int:
+        """How many samples it has; 1 if none, so that a sum can be divided."""
+        return max(math.prod(line.grid for line in self.lines), 1)
+
+    def samples(self) -> Iterator[_Sample]:
+        """Yield the samples that are inside the volume on all axes."""
+        for each in itertools.product(*(line.near for line in self.lines)):
+            numbers, positions, cells = zip(*each, strict=True)
+            if all(cells):
+                yield _Sample(numbers, positions, cells)
+
+    def voxels(self) -> Voxels:
+        """Return the cells that its average reads, each with the exact sum of its weights."""
+        weights: dict[tuple[int, int, int], list[float]] = {}
+        for sample in self.samples():
+            for z, y, x, weight in sample.voxels():
+                weights.setdefault((z, y, x), []).append(weight)
+        return [(*cell, math.fsum(each) / self.divisor) for cell, each in weights.items()]
+
+
+def _read(volume: Floats, voxels: Voxels) -> Floats:
+    """Per channel: weight times cell, added up."""
+    total = np.zeros(len(volume))
+    for z, y, x, weight in voxels:
+        total += volume[:, z, y, x] * weight
+    return total
+
+
+@dataclass(frozen=True)
+class _Volumes:
+    """The loops over boxes, bins and samples.
+
+    Attributes
+    ----------
+    rules : Rules
+        Of the sides of boxes.
+    boxes : list
+        The image of each, and x1, y1, x2, y2 with z1 and z2 behind x and y.
+    scales, ratios : tuple
+        Cells per voxel, and samples per bin, by axis.
+    real : type
+        In which coordinates are computed.
+    """
+
+    rules: Rules
+    boxes: Boxes
+    scales: tuple[float, ...]
+    ratios: tuple[int, ...]
+    real: Real
+
+    def places(self, box: Box, number: Sequence[int], bins: Triple, size: Triple) -> list[Place]:
+        """Return the place of a bin on each axis."""
+        return [
+            Place(
+                *_ends(box, axis),
+                number[axis],
+                bins[axis],
+                size[axis],
+                self.real,
+                self.real,
+                self.scales[axis],
+                self.ratios[axis],
+            )
+            for axis in AXES
+        ]
+
+    def every_bin(self, bins: Triple, size: Triple) -> Iterator[_Bin]:
+        """Yield the bins of all boxes."""
+        for k, (image, box) in enumerate(self.boxes):
+            for number in np.ndindex(*bins):
+                places = self.places(box, number, bins, size)
+                lines = [line_of(self.rules, place) for place in places]
+                yield _Bin(image, (k, slice(None), *number), places, lines)
+
+    def forward(self, features: Floats, bins: Triple) -> Floats:
+        """Average the samples of every bin; 0 without samples."""
+        pooled = np.zeros((len(self.boxes), features.shape[1], *bins))
+        for one in self.every_bin(bins, _size(features.shape)):
+            pooled[one.at] = _read(features[one.image], one.voxels())
+        return pooled
+
+    def backward(self, grad_output: Floats, shape: Sequence[int]) -> Floats:
+        """Add every sample's share of its bin's gradient to the cells that it reads."""
+        grad, bins = np.zeros(shape), _size(grad_output.shape)
+        for one in self.every_bin(bins, _size(shape)):
+            for z, y, x, weight in one.voxels():
+                grad[one.image, :, z, y, x] += weight * grad_output[one.at]
+        return grad
+
+    def backward_boxes(self, grad_output: Floats, features: Floats) -> Floats:
+        """Return what every sample changes as the ends of its box move."""
+        grad, bins = np.zeros((len(self.boxes), 6)), _size(grad_output.shape)
+        for one in self.every_bin(bins, _size(features.shape)):
+            own, share = grad[one.at[0]], grad_output[one.at] / one.divisor
+            for sample, axis in itertools.product(one.samples(), AXES):
+                place, grid = one.places[axis], one.lines[axis].grid
+                voxels = sample.voxels((axis, _slopes(place, sample.positions[axis])))
+                slope = float(np.sum(share * _read(features[one.image], voxels))) if voxels else 0.0
+                by_low, by_high = self.motion(place, grid, sample.numbers[axis])
+                own[2 - axis] += slope * by_low
+                own[5 - axis] += slope * by_high
+        return grad
+
+    def motion(self, place: Place, grid: int, number: int) -> tuple[float, float]:
+        """Return how a sample moves with both ends of its box's side."""
+        side = side_of(self.rules, place.first, place.last, place.scale, self.real)
+        low, high = _share(number, grid, place.p, place.bins, side.is_held)
+        scale = float(self.real(place.scale))
+        return low * scale, high * scale
+
+
+def _ends(box: Box, axis: int) -> tuple[float, float]:
+    """Return both ends of a box along depth, rows or columns: it has x, y, z of two corners."""
+    return box[2 - axis], box[5 - axis]
+
+
+def _size(shape: Sequence[int]) -> Triple:
+    depth, rows, columns = shape[2:]
+    return depth, rows, columns
+
+
+def _slopes(place: Place, position: float) -> Cells:
+    """Return the derivatives of a sample's weights by its position; none where it is held."""
+    at = place.real(position)
+    if at < 0 or BORDERS["hold"].excludes(at, place.size):
+        return []
+    low, high, *_ = held(at, place.size, place.real)
+    return [(low, -1.0), (high, 1.0)] if low < high else []
+
+
+def _volumes(
+    rois: Rois,
+    batch_indices: Array | None,
+    images: int,
+    scale: Numbers,
+    ratio: Numbers,
+    aligned: bool,
+    coordinate_dtype: DType,
+) -> _Volumes:
+    scales = tuple(float(each) for each in _triple(scale))
+    ratios = tuple(int(each) for each in _triple(ratio))
+    boxes = as_boxes(rois, batch_indices, images, 6)
+    return _Volumes(ROI_ALIGN.of_boxes(aligned), boxes, scales, ratios, as_real(coordinate_dtype))
+
+
+def _triple(value: Numbers) -> Sequence[float]:
+    return (value,) * 3 if isinstance(value, (int, float, np.number)) else value
+
+
+def _to_ncdhw(array: Array, layout: str) -> Floats:
+    values = np.asarray(array).astype(np.float64)
+    return np.moveaxis(values, -1, 1) if layout == "NDHWC" else values
+
+
+def _from_ncdhw(array: Floats, layout: str) -> Floats:
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if layout == "NDHWC" else array
+
+
+def roi_align_3d(
+    features: Array,
+    rois: Rois,
+    output_size: int | Sequence[int],
+    spatial_scale: Numbers = 1.0,
+    sampling_ratio: Numbers = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: Array | None = None,
+    layout: str = "NCDHW",
+    coordinate_dtype: DType = np.float64,
+) -> Floats:
+    """As :func:`roipool.roi_align_3d`, slowly: every sample by itself."""
+    maps = _to_ncdhw(features, layout)
+    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype
+    depth, rows, columns = (int(each) for each in _triple(output_size))
+    volumes = _volumes(rois, batch_indices, len(maps), *options)
+    return _from_ncdhw(volumes.forward(maps, (depth, rows, columns)), layout)
+
+
+def roi_align_3d_backward(
+    grad_output: Array,
+    rois: Rois,
+    input_shape: Sequence[int],
+    spatial_scale: Numbers = 1.0,
+    sampling_ratio: Numbers = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: Array | None = None,
+    layout: str = "NCDHW",
+    coordinate_dtype: DType = np.float64,
+) -> Floats:
+    """As :func:`roipool.roi_align_3d_backward`, slowly: the transpose, sample by sample."""
+    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype
+    images, *sizes = (int(size) for size in input_shape)
+    shape = (images, sizes[-1], *sizes[:-1]) if layout == "NDHWC" else (images, *sizes)
+    volumes = _volumes(rois, batch_indices, images, *options)
+    return _from_ncdhw(volumes.backward(_to_ncdhw(grad_output, layout), shape), layout)
+
+
+def roi_align_3d_backward_rois(
+    grad_output: Array,
+    features: Array,
+    rois: Rois,
+    spatial_scale: Numbers = 1.0,
+    sampling_ratio: Numbers = 0,
+    *,
+    aligned: bool = True,
+    batch_indices: Array | None = None,
+    layout: str = "NCDHW",
+    coordinate_dtype: DType = np.float64,
+) -> Floats:
+    """As :func:`roipool.roi_align_3d_backward_rois`, slowly: a slope for every sample."""
+    maps = _to_ncdhw(features, layout)
+    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype
+    volumes = _volumes(rois, batch_indices, len(maps), *options)
+    return volumes.backward_boxes(_to_ncdhw(grad_output, layout), maps)

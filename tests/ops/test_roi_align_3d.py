@@ -1,0 +1,279 @@
+"""ROI align of volumes: what it has in common with that of maps, and its arguments.
+
+Random calls compare it with the oracle and with its own transpose.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.backends import Backend
+from _support.catalogue import Array, real_dtypes
+from _support.pairwise import each
+
+import roipool
+from roipool import reference
+from roipool._layout import VOLUME_LAYOUTS
+
+RNG = np.random.default_rng(0)
+VOLUMES = RNG.normal(size=(2, 5, 7, 6, 9))
+ROIS = np.array(
+    [
+        [0, 1.25, 0.5, 2.125, 6.5, 5, 6.5],
+        [1, -2, 1, -0.75, 4, 7.75, 3.5],
+        [0, 2, 2, 2, 5, 5, 5],
+        [1, 5, 4, 6, 2, 1, 3],  # reversed
+    ]
+)
+SIZE = (2, 3, 4)
+SCALE = (0.8, 1.0, 0.6)
+GRAD = RNG.normal(size=(4, 5, *SIZE))
+AXES = range(3)  # depth, rows, columns
+every_ratio = pytest.mark.parametrize("ratio", [0, 2, (3, 1, 2)])
+either_convention = pytest.mark.parametrize("aligned", [True, False])
+
+
+def in_layout(volumes: Array, layout: str) -> Array:
+    return np.ascontiguousarray(np.moveaxis(volumes, 1, -1)) if layout == "NDHWC" else volumes
+
+
+def tolerance(dtype: Any) -> dict[str, Any]:
+    return {"rtol": 0, "atol": 32 * np.finfo(dtype).eps}
+
+
+# ---- Beside maps
+
+
+@real_dtypes
+@every_ratio
+@either_convention
+def test_one_plane_is_a_map(dtype: str, ratio: Any, aligned: bool) -> None:
+    """A box of one bin that covers the only plane is pooled as on a map, and so are gradients."""
+    maps, grad = VOLUMES[:, :, 0].astype(dtype), GRAD[:, :, 0].astype(dtype)
+    boxes = ROIS[:, [0, 1, 2, 4, 5]]
+    deep = np.insert(ROIS.copy(), 0, 0, axis=1)[:, 1:]
+    deep[:, 3], deep[:, 6] = 0, 1
+    triple, pair = (ratio, ratio) if isinstance(ratio, int) else (ratio, ratio[1:])
+    options: dict[str, Any] = {"aligned": aligned}
+    size, at = (1, *SIZE[1:]), (0.75, triple)
+    pooled = roipool.roi_align_3d(maps[:, :, None], deep, size, *at, **options)
+    expected = roipool.roi_align(maps, boxes, SIZE[1:], 0.75, pair, **options)
+    np.testing.assert_allclose(pooled[:, :, 0], expected, **tolerance(dtype))
+    shape = maps[:, :, None].shape
+    gradient = roipool.roi_align_3d_backward(grad[:, :, None], deep, shape, *at, **options)
+    expected = roipool.roi_align_backward(grad, boxes, maps.shape, 0.75, pair, **options)
+    np.testing.assert_allclose(gradient[:, :, 0], expected, **tolerance(dtype))
+    given = grad[:, :, None], maps[:, :, None], deep, *at
+    by_boxes = roipool.roi_align_3d_backward_rois(*given, **options)
+    expected = roipool.roi_align_backward_rois(grad, maps, boxes, 0.75, pair, **options)
+    np.testing.assert_allclose(
+        by_boxes[:, [0, 1, 3, 4]], expected, rtol=0, atol=2e-3 * (dtype == "float32") + 1e-12
+    )
+    assert not by_boxes[:, [2, 5]].any()
+
+
+@every_ratio
+@pytest.mark.parametrize("axis", AXES)
+def test_a_volume_that_is_constant_along_an_axis_is_pooled_as_a_map(axis: int, ratio: Any) -> None:
+    """Where all samples along that axis are inside, every bin along it has the map's value."""
+    maps = RNG.normal(size=(2, 3, 6, 9))
+    inside = ROIS.copy()
+    inside[:, 3 - axis], inside[:, 6 - axis] = 1.5, 4
+    volumes = np.repeat(np.expand_dims(maps, 2 + axis), 5, axis=2 + axis)
+    pooled = roipool.roi_align_3d(volumes, inside, SIZE, sampling_ratio=ratio)
+    others = [other for other in AXES if other != axis]
+    columns = [0, *(3 - other for other in others[::-1]), *(6 - other for other in others[::-1])]
+    size = [SIZE[other] for other in others]
+    pair = ratio if isinstance(ratio, int) else [ratio[other] for other in others]
+    expected = roipool.roi_align(maps, inside[:, columns], size, sampling_ratio=pair)
+    for bins in np.moveaxis(pooled, 2 + axis, 0):
+        np.testing.assert_allclose(bins, expected, rtol=0, atol=1e-14)
+
+
+# ---- Symmetries
+
+
+@every_ratio
+@pytest.mark.parametrize("axes", [(0, 1), (0, 2), (1, 2)])
+def test_axes_are_alike(axes: tuple[int, int], ratio: Any) -> None:
+    """Exchanging two axes of everything exchanges those of the results."""
+    order = list(AXES)
+    order[axes[0]], order[axes[1]] = axes[1], axes[0]
+    turned = np.ascontiguousarray(VOLUMES.transpose(0, 1, *(2 + axis for axis in order)))
+    columns = [0, *(3 - axis for axis in order[::-1]), *(6 - axis for axis in order[::-1])]
+    by_axis = [[option[axis] for axis in order] for option in (SIZE, SCALE)]
+    other = ratio if isinstance(ratio, int) else [ratio[axis] for axis in order]
+    pooled = roipool.roi_align_3d(turned, ROIS[:, columns], *by_axis, other)
+    expected = roipool.roi_align_3d(VOLUMES, ROIS, SIZE, SCALE, ratio)
+    expected = expected.transpose(0, 1, *(2 + axis for axis in order))
+    np.testing.assert_allclose(pooled, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_quarter_turns(axis: int) -> None:
+    """A volume and its boxes that are turned about an axis are pooled to turned bins."""
+    first, second = (other for other in AXES if other != axis)
+    turned = np.rot90(VOLUMES, axes=(2 + first, 2 + second))
+    rois = ROIS[:3].copy()
+    # rot90 maps position (f, s) to (cells of s - s, f), of edges.
+    cells = VOLUMES.shape[2 + second]
+    rois[:, 3 - first], rois[:, 6 - first] = (
+        cells - ROIS[:3, 6 - second],
+        cells - ROIS[:3, 3 - second],
+    )
+    rois[:, 3 - second], rois[:, 6 - second] = ROIS[:3, 3 - first], ROIS[:3, 6 - first]
+    size = list(SIZE)
+    size[first], size[second] = SIZE[second], SIZE[first]
+    pooled = roipool.roi_align_3d(np.ascontiguousarray(turned), rois, size, sampling_ratio=2)
+    expected = roipool.roi_align_3d(VOLUMES, ROIS[:3], SIZE, sampling_ratio=2)
+    expected = np.rot90(expected, axes=(2 + first, 2 + second))
+    np.testing.assert_allclose(pooled, expected, rtol=0, atol=1e-13)
+
+
+# ---- The oracle, the transpose and finite differences
+
+
+@real_dtypes
+@each(layout=VOLUME_LAYOUTS, ratio=[0, 2, (3, 1, 2)], aligned=[True, False], channels=[1, 5, 33])
+def test_it_is_the_oracle(
+    dtype: str, layout: str, ratio: Any, aligned: bool, channels: int
+) -> None:
+    volumes = np.resize(VOLUMES, (2, channels, *VOLUMES.shape[2:])).astype(dtype)
+    grad = np.resize(GRAD, (4, channels, *SIZE)).astype(dtype)
+    own, upstream = in_layout(volumes, layout), in_layout(grad, layout)
+    options: dict[str, Any] = {"aligned": aligned, "layout": layout}
+    slow = {**options, "coordinate_dtype": dtype}
+    at = SCALE, ratio
+    pooled = roipool.roi_align_3d(own, ROIS, SIZE, *at, **options)
+    assert pooled.dtype == dtype
+    expected = reference.roi_align_3d(own, ROIS, SIZE, *at, **slow)
+    np.testing.assert_allclose(pooled, expected, **tolerance(dtype))
+    gradient = roipool.roi_align_3d_backward(upstream, ROIS, own.shape, *at, **options)
+    expected = reference.roi_align_3d_backward(upstream, ROIS, own.shape, *at, **slow)
+    np.testing.assert_allclose(gradient, expected, **tolerance(dtype))
+    by_boxes = roipool.roi_align_3d_backward_rois(upstream, own, ROIS, *at, **options)
+    expected = reference.roi_align_3d_backward_rois(upstream, own, ROIS, *at, **slow)
+    np.testing.assert_allclose(by_boxes, expected, rtol=0, atol=2048 * np.finfo(dtype).eps)
+
+
+@every_ratio
+@either_convention
+def test_the_gradient_is_the_transpose(ratio: Any, aligned: bool) -> None:
+    pooled = roipool.roi_align_3d(VOLUMES, ROIS, SIZE, SCALE, ratio, aligned=aligned)
+    gradient = roipool.roi_align_3d_backward(
+        GRAD, ROIS, VOLUMES.shape, SCALE, ratio, aligned=aligned
+    )
+    np.testing.assert_allclose((pooled * GRAD).sum(), (VOLUMES * gradient).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("ratio", [2, (3, 1, 2)])
+@either_convention
+def test_gradient_of_boxes_is_the_derivative(ratio: Any, aligned: bool) -> None:
+    options: dict[str, Any] = {"aligned": aligned}
+    rois = ROIS + np.array([0, 0.013, 0.017, 0.011, 0.019, 0.023, 0.007])  # off the kinks
+    gradient = roipool.roi_align_3d_backward_rois(GRAD, VOLUMES, rois, SCALE, ratio, **options)
+    for column in range(6):
+        ends = []
+        for step in (-1e-6, 1e-6):
+            moved = rois.copy()
+            moved[:, 1 + column] += step
+            pooled = roipool.roi_align_3d(VOLUMES, moved, SIZE, SCALE, ratio, **options)
+            ends.append((pooled * GRAD).sum(axis=(1, 2, 3, 4)))
+        slope = (ends[1] - ends[0]) / 2e-6
+        np.testing.assert_allclose(gradient[:, column], slope, rtol=0, atol=1e-7)
+
+
+# ---- Arrays
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_results_have_the_dtype_of_the_volumes(dtype: str) -> None:
+    volumes, grad = VOLUMES.astype(dtype), GRAD.astype(dtype)
+    wide = roipool.roi_align_3d(volumes.astype(np.float32), ROIS, SIZE)
+    pooled = roipool.roi_align_3d(volumes, ROIS, SIZE)
+    np.testing.assert_array_equal(pooled, wide.astype(dtype), strict=True)
+    assert roipool.roi_align_3d_backward(grad, ROIS, volumes.shape).dtype == dtype
+    assert roipool.roi_align_3d_backward_rois(grad, volumes, ROIS).dtype == np.float32
+
+
+@each(layout=VOLUME_LAYOUTS, order=["C", "F"])
+def test_out(layout: str, order: Any) -> None:
+    own, upstream = in_layout(VOLUMES, layout), in_layout(GRAD, layout)
+    expected = roipool.roi_align_3d(own, ROIS, SIZE, layout=layout)
+    out = np.full(expected.shape, 7.0, order=order)
+    assert roipool.roi_align_3d(own, ROIS, SIZE, layout=layout, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    expected = roipool.roi_align_3d_backward(upstream, ROIS, own.shape, layout=layout)
+    out = np.full(expected.shape, 7.0, order=order)
+    assert roipool.roi_align_3d_backward(upstream, ROIS, own.shape, layout=layout, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_boxes_of_each_image() -> None:
+    order = np.argsort(ROIS[:, 0], kind="stable")
+    lists = [ROIS[ROIS[:, 0] == image, 1:] for image in (0, 1)]
+    expected = roipool.roi_align_3d(VOLUMES, ROIS[order], SIZE)
+    np.testing.assert_array_equal(roipool.roi_align_3d(VOLUMES, lists, SIZE), expected)
+    images = ROIS[order, 0].astype(np.int64)
+    pooled = roipool.roi_align_3d(VOLUMES, ROIS[order, 1:], SIZE, batch_indices=images)
+    np.testing.assert_array_equal(pooled, expected)
+
+
+@pytest.mark.parametrize("empty", range(5))
+def test_sizes_of_0(empty: int) -> None:
+    """A volume without cells is pooled to 0; no image has no box."""
+    shape = [2, 5, 7, 6, 9]
+    shape[empty] = 0
+    rois = ROIS if empty else ROIS[:0]
+    pooled = roipool.roi_align_3d(np.zeros(shape), rois, SIZE)
+    assert pooled.shape == (len(rois), shape[1], *SIZE)
+    assert not pooled.any()
+    assert roipool.roi_align_3d_backward(pooled, rois, shape).shape == tuple(shape)
+    assert not roipool.roi_align_3d_backward_rois(pooled, np.zeros(shape), rois).any()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
+@pytest.mark.parametrize("column", range(1, 7))
+def test_a_box_that_is_nowhere_is_0(column: int, value: float) -> None:
+    rois = ROIS.copy()
+    rois[2, column] = value
+    pooled = roipool.roi_align_3d(VOLUMES, rois, SIZE, sampling_ratio=2)
+    expected = roipool.roi_align_3d(VOLUMES, ROIS, SIZE, sampling_ratio=2)
+    np.testing.assert_array_equal(np.delete(pooled, 2, 0), np.delete(expected, 2, 0))
+    assert np.isfinite(pooled).all()
+    assert np.isfinite(roipool.roi_align_3d_backward_rois(GRAD, VOLUMES, rois, 1, 2)).all()
+
+
+def test_a_nan_that_no_sample_reads_does_not_spread() -> None:
+    """Between the rows of two planes that a box reads lie others, which it does not."""
+    volumes = np.full((1, 16, 4, 30, 6), np.nan, np.float32)
+    volumes[:, :, 1:3, 10:12] = 1.5
+    for layout in VOLUME_LAYOUTS:
+        pooled = roipool.roi_align_3d(
+            in_layout(volumes, layout), [[0, 1, 10.5, 1.5, 4, 11.5, 2.5]], 1, 1.0, 1, layout=layout
+        )
+        np.testing.assert_array_equal(pooled, np.full_like(pooled, 1.5))
+
+
+# ---- Wrong arguments
+
+
+def test_more_channels_than_the_volumes_have() -> None:
+    with pytest.raises(ValueError, match=r"grad_output must have shape \(K, C, PD, PH, PW\)"):
+        roipool.roi_align_3d_backward(GRAD, ROIS, (2, 4, 7, 6, 9))
+    with pytest.raises(TypeError, match="grad_output must have the dtype of features"):
+        roipool.roi_align_3d_backward_rois(GRAD.astype(np.float32), VOLUMES, ROIS)
+
+
+def test_a_gpu_takes_no_volumes(gpu: Backend) -> None:
+    """Nor do the kernels, which a program may call by torch's operators."""
+    volumes, rois, grad = (gpu.to_device(array) for array in (VOLUMES, ROIS, GRAD))
+    for call in (
+        lambda: roipool.roi_align_3d(volumes, rois, SIZE),
+        lambda: roipool.roi_align_3d_backward(grad, rois, VOLUMES.shape),
+        lambda: roipool.roi_align_3d_backward_rois(grad, volumes, rois),
+    ):
+        with pytest.raises(TypeError, match="must be on the host, where volumes are pooled"):
+            call()
