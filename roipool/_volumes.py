@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roipool import _arguments as check
-from roipool._arguments import VOLUMES, Regions
+from roipool._arguments import VOLUMES, Form, Regions
 from roipool._arrays import NUMPY, Array
 from roipool._definitions import Definition, Depth
 from roipool._layout import (
@@ -54,6 +54,8 @@ class VolumeCall(Call):
         Of the volumes, not checked.
     options : tuple
         The arguments `spatial_scale`, `sampling_ratio` and `aligned`, not checked.
+    form : Form
+        How the arguments are named and the boxes given.
     **arrays
         As for :class:`Call`.
     """
@@ -62,8 +64,10 @@ class VolumeCall(Call):
 
     _layout: VolumeLayout
 
-    def __init__(self, layout: Any, options: Options, /, **arrays: Any) -> None:
-        super().__init__(VOLUMES, **arrays)
+    def __init__(
+        self, layout: Any, options: Options, form: Form = VOLUMES, /, **arrays: Any
+    ) -> None:
+        super().__init__(form, **arrays)
         if self.library is not NUMPY:
             raise only_on_hosts(next(iter(arrays)), "convert it with cupy.asnumpy")
         scale, ratio, aligned = options
@@ -80,9 +84,9 @@ class VolumeCall(Call):
 
     def forward(self, output_size: Any) -> Result:
         """Return pooled values."""
-        features = check.volumes("features", self._arrays["features"], self._layout)
+        features = self._volumes()
         regions = self.regions(features.shape[0], features.dtype)
-        size = check.size_triple("output_size", output_size)
+        size = check.size_triple(self._form.size, output_size)
         pooling = self._pooling(features.shape, size)
         count = volume_channels(features.shape, self._layout)
         shape = volume_of(len(regions.boxes), count, size, self._layout)
@@ -95,7 +99,7 @@ class VolumeCall(Call):
 
     def backward(self, input_shape: Any) -> Result:
         """Return the gradient with respect to the volumes."""
-        shape = check.volume_shape("input_shape", input_shape, self._layout)
+        shape = check.volume_shape(self._form.input_shape, input_shape, self._layout)
         gradient, regions, pooling = self._gradient(shape)
         result = self._result(shape, [gradient], pooling.layout)
         grad_output = merged(gradient, self._layout)
@@ -105,19 +109,24 @@ class VolumeCall(Call):
 
     def backward_boxes(self) -> Result:
         """Return the gradient with respect to the boxes."""
-        features = check.volumes("features", self._arrays["features"], self._layout)
+        features, form = self._volumes(), self._form
         gradient, regions, pooling = self._gradient(features.shape)
-        check.same_dtype("grad_output", gradient, "features", features)
+        check.same_dtype(form.grad_output, gradient, form.features, features)
         grad_output, maps = (merged(each, self._layout) for each in (gradient, features))
         return self.engine.average_backward_boxes(grad_output, [maps], regions, pooling)
 
+    def _volumes(self) -> Array:
+        """Return the volumes, checked."""
+        name = self._form.features
+        return check.volumes(name, self._arrays[name], self._layout)
+
     def _gradient(self, shape: Shape5) -> tuple[Array, Regions, Pooling]:
         """Return the gradient of values pooled from such volumes, the boxes, and the request."""
-        gradient = check.float_array("grad_output", self._arrays["grad_output"], dimensions=5)
+        name = self._form.grad_output
+        gradient = check.float_array(name, self._arrays[name], dimensions=5)
         regions = self.regions(shape[0], gradient.dtype)
         channels = volume_channels(shape, self._layout)
         boxes = len(regions.boxes)
-        name = "grad_output"
         size = check.volume_gradient(name, gradient.shape, boxes, channels, self._layout)
         return gradient, regions, self._pooling(shape, size)
 

@@ -172,6 +172,14 @@ _VOLUME = System(
     is_semantics=False,
 )
 
+# The oracle of other systems for volumes, whose boxes are not aligned.
+VOLUMES = _VOLUME._replace(
+    box_gradient="",
+    options=("spatial_scale", "sampling_ratio"),
+    fixed={"aligned": False},
+    boxes=lambda case: {"rois": volumes.with_depth(case).rois},
+)
+
 SYSTEMS = {
     **{name: _row(name, *VARIANTS[name]) for name in {**_COMPARED, **VARIANTS}},
     "multilevel_roi_align": _PYRAMID._replace(oracle=Oracle(LEVELS, pyramids.with_levels_by_area)),

@@ -29,6 +29,9 @@ def names() -> dict[str, Any]:
     turned = np.column_stack([images, centre, boxes[:, 2:] - boxes[:, :2], angle])
     degrees = np.column_stack([turned[:, :5], np.rad2deg(angle)])
     sizes = (64, 32, 16, 8)
+    scan = rng.standard_normal((2, 3, 8, 16, 16), dtype=np.float32)
+    depth = rng.uniform(2, 15, (7, 1)) + np.array([0, 12])
+    tubes = np.column_stack([images, boxes[:, :2] / 4, depth[:, 0], boxes[:, 2:] / 4, depth[:, 1]])
     return {
         "x": x,
         "scores": rng.standard_normal((2, 2 * 49, 16, 16), dtype=np.float32),
@@ -41,6 +44,10 @@ def names() -> dict[str, Any]:
         "turned_degrees": degrees.astype(np.float32),
         "yxyx": yxyx,
         "fractions": yxyx / 256,
+        "scan": scan,
+        "scan_hwd": np.ascontiguousarray(scan.transpose(0, 1, 3, 4, 2)),
+        "tubes": tubes.astype(np.float32),
+        "yxyxzz": tubes[:, [0, 2, 1, 5, 4, 3, 6]].astype(np.float32),
         "pyramid": [rng.standard_normal((2, 6, n, n), dtype=np.float32) for n in sizes],
     }
 

@@ -51,7 +51,7 @@ def every_call() -> dict[str, Call]:
     """Return the distinct calls of all systems."""
     calls = {}
     for name, row in SYSTEMS.items():
-        if "." not in name or row.pyramid:
+        if "." not in name or row.pyramid or row.is_volume:
             continue
         for exact in (False, True) if "exact_gradient" in row.options else (False,):
             for call in calls_of(name, **({"exact_gradient": True} if exact else {})):

@@ -54,6 +54,7 @@ ELSEWHERE = {
     "openvino_pyramids": "compat/test_pyramids.py",
     "openvino": "ops/test_goldens.py",
     "chainercv": "compat/test_position_sensitive.py",
+    "mdt_align_3d": "compat/test_volumes.py",
     "megengine": "compat/test_megengine.py",
     "megengine_pooling": "compat/test_megengine.py",
     "mmcv_deform": "compat/test_mmcv_deform.py",

@@ -1,0 +1,34 @@
+"""medicaldetectiontoolkit's system: see `roipool.compat.medicaldetectiontoolkit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roipool.compat import medicaldetectiontoolkit
+from roipool.systems.core import VOLUMES
+from roipool.systems.row import Oracle, names_of
+from roipool.verification import volumes
+from roipool.verification.case import Case
+
+
+def _boxes(case: Case) -> dict[str, Any]:
+    """Return boxes y1, x1, y2, x2, z1, z2, of which y is along the first axis of a volume."""
+    return {"rois": volumes.with_depth(case).rois[:, [0, 3, 2, 6, 5, 1, 4]]}
+
+
+_ALIGN = VOLUMES._replace(
+    forward="compat.medicaldetectiontoolkit.roi_align_3d",
+    backward="compat.medicaldetectiontoolkit.roi_align_3d_backward",
+    pairs=False,
+    fixed={},
+    boxes=_boxes,
+    names=names_of(medicaldetectiontoolkit.FORM),
+    layouts=("NCHW",),
+    oracle=Oracle(VOLUMES),
+)
+SYSTEMS = {
+    "medicaldetectiontoolkit.roi_align_3d": _ALIGN,
+    "medicaldetectiontoolkit.RoIAlign": _ALIGN.only_called(
+        forward="compat.medicaldetectiontoolkit.RoIAlign.forward", backward=""
+    ),
+}

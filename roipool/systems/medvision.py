@@ -1,0 +1,21 @@
+"""MedVision's system: see `roipool.compat.medvision`."""
+
+from __future__ import annotations
+
+from roipool.systems.core import VOLUMES
+from roipool.systems.row import Oracle
+
+_ALIGN = VOLUMES._replace(
+    forward="compat.medvision.roi_align_3d",
+    backward="compat.medvision.roi_align_3d_backward",
+    pairs=False,
+    fixed={},
+    layouts=("NCHW",),
+    oracle=Oracle(VOLUMES),
+)
+SYSTEMS = {
+    "medvision.roi_align_3d": _ALIGN,
+    "medvision.RoIAlign": _ALIGN.only_called(
+        forward="compat.medvision.RoIAlign.forward", backward=""
+    ),
+}
