@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import roipool
-from roipool._definitions import OPS, PYRAMID_OPS, Op, Variant
-from roipool._layout import height_width
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
+from roipool._layout import VolumeLayout, height_width, merged
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
 SMALL = (2, 3, 4, 5)
@@ -225,10 +225,72 @@ class PyramidCase(Case):
         return super().box_gradient(grad, maps, boxes, indices, levels=self.levels(boxes), **more)
 
 
+class VolumeCase(Case):
+    """An operation on volumes as a function of maps, whose rows are those of two planes."""
+
+    @property
+    def placing(self) -> dict[str, Any]:
+        """The options that determine the samples."""
+        if self.adaptive:  # not by super(), which torch's compiler does not know of a property
+            return {name: ADAPTIVE[name] for name in self.op.placing}
+        return {"spatial_scale": (0.8, 0.9, 0.77), "sampling_ratio": (2, 1, 2)}
+
+    def boxes(self, count: int = 5, seed: int = 0) -> Array:
+        """Return boxes without batch indices, (K, columns)."""
+        x1, y1, x2, y2 = super().boxes(count, seed).T
+        return np.column_stack([x1, y1 / 2, x1 / 5, x2, y2 / 2, x2 / 5])
+
+    def pool(self, features: Any, boxes: Any, indices: Any, size: Any = SIZE, **more: Any) -> Any:
+        """Return pooled values, of any library's arrays."""
+        rows, columns = (size, size) if isinstance(size, int) else size
+        layout = more.pop("layout", "NCHW")
+        given = in_planes(features, 2, layout), boxes, indices, (rows, 1, columns)
+        pooled = super().pool(*given, layout=OF_VOLUMES[layout], **more)
+        return merged(pooled, OF_VOLUMES[layout])
+
+    def gradient(
+        self, grad: Any, argmax: Any, boxes: Any, indices: Any, shape: Any, **more: Any
+    ) -> Any:
+        """Return the gradient with respect to the features; `shape` is that of maps."""
+        layout = more.pop("layout", "NCHW")
+        bins, _ = height_width(grad.shape, layout)
+        volumes = shape_in_planes(shape, 2, layout)
+        given = in_planes(grad, bins, layout), argmax, boxes, indices, volumes
+        return merged(
+            super().gradient(*given, layout=OF_VOLUMES[layout], **more), OF_VOLUMES[layout]
+        )
+
+    def box_gradient(self, grad: Any, features: Any, boxes: Any, indices: Any, **more: Any) -> Any:
+        """Return the gradient by the boxes."""
+        layout = more.pop("layout", "NCHW")
+        bins, _ = height_width(grad.shape, layout)
+        given = in_planes(grad, bins, layout), in_planes(features, 2, layout), boxes, indices
+        return super().box_gradient(*given, layout=OF_VOLUMES[layout], **more)
+
+
+OF_VOLUMES: dict[str, VolumeLayout] = {"NCHW": "NCDHW", "NHWC": "NDHWC"}
+
+
+def shape_in_planes(shape: Any, planes: int, layout: str) -> tuple[int, ...]:
+    """Return the shape of maps whose rows are divided among planes."""
+    at = 1 if layout == "NHWC" else 2
+    return (*shape[:at], planes, shape[at] // planes, *shape[at + 1 :])
+
+
+def in_planes(maps: Any, planes: int, layout: str) -> Any:
+    """Return maps, of any library's arrays, with their rows divided among planes."""
+    shape = shape_in_planes(maps.shape, planes, layout)
+    if 0 in shape and hasattr(maps, "dask"):  # whose reshape takes no empty arrays
+        return importlib.import_module("dask.array").zeros(shape, maps.dtype)
+    return maps.reshape(shape)
+
+
 def kind_of(op: Op) -> type[Case]:
     """Return the class of an operation's cases."""
     if op.forward in PYRAMID_OPS:
         return PyramidCase
+    if op.is_of_volumes:
+        return VolumeCase
     return DeformedCase if op.is_deformable else Case
 
 
@@ -245,6 +307,8 @@ def _every(ops: Mapping[str, Op]) -> list[Any]:
 
 CASES: list[Case] = _every(OPS)
 PYRAMID_CASES: list[PyramidCase] = _every(PYRAMID_OPS)
+VOLUME_CASES: list[VolumeCase] = _every(VOLUME_OPS)
+ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]  # of arrays on a host
 
 
 def maps(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Array:

@@ -15,9 +15,12 @@ __all__ = [
     "CASES",
     "DTYPES",
     "FORMATS",
+    "GPU_CASES",
     "PYRAMID_CASES",
     "SIZE",
+    "VOLUME_CASES",
     "Case",
+    "VolumeCase",
     "maps",
     "to_numpy",
 ]
@@ -79,6 +82,10 @@ class PyramidCase(Case, cases.PyramidCase):
         return torch.arange(boxes.shape[0], device=boxes.device) % 2
 
 
+class VolumeCase(Case, cases.VolumeCase):
+    """An operation on volumes, with tensors."""
+
+
 CASES: list[Case] = [
     (DeformedCase if each.op.is_deformable else Case)(
         each.op, each.variant, each.name, each.adaptive
@@ -88,7 +95,11 @@ CASES: list[Case] = [
 PYRAMID_CASES = [
     PyramidCase(each.op, each.variant, each.name, each.adaptive) for each in cases.PYRAMID_CASES
 ]
-ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
+VOLUME_CASES = [
+    VolumeCase(each.op, each.variant, each.name, each.adaptive) for each in cases.VOLUME_CASES
+]
+ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]  # of tensors on a host
+GPU_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
 
 
 def maps(

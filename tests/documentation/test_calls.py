@@ -9,7 +9,7 @@ import pytest
 from _extension import calls, sampling
 from _support.sources import SOURCES
 
-from roipool._definitions import OPS, PYRAMID_OPS
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS
 from roipool.tools.compare.systems import SYSTEMS
 
 
@@ -20,7 +20,7 @@ def test_none_is_missing() -> None:
     )
 
 
-@pytest.mark.parametrize("name", [*OPS, *PYRAMID_OPS])
+@pytest.mark.parametrize("name", [*OPS, *PYRAMID_OPS, *VOLUME_OPS])
 def test_tables_name_every_operation(name: str) -> None:
     """Those with words that no program knows; cells of the last are the front ends' tests."""
     for page in ("docs/which-operation.md", "docs/operations/index.md"):

@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES as SINGLE_CASES
-from _support.cases import PYRAMID_CASES, SMALL, Case, maps
+from _support.cases import ALL_CASES, SMALL, Case, maps
 from front_ends.contract.derivatives import TYPICAL
 
 # Rules do not depend on how many samples a bin has, and every jit costs a compilation.
-CASES = [case for case in [*SINGLE_CASES, *PYRAMID_CASES] if not case.adaptive]
+CASES = [case for case in ALL_CASES if not case.adaptive]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 typical = pytest.mark.parametrize("case", TYPICAL, ids=str)

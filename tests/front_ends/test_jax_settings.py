@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES, PYRAMID_CASES, SHAPE, Case, PyramidCase, maps
+from _support.cases import ALL_CASES, CASES, SHAPE, Case, PyramidCase, maps
 from _support.compare import assert_same_bits
 
 import roipool
 import roipool.jax
 
-ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
 X = np.asarray(maps(), np.float32)
 BOXES = np.array([[1.0, 1.0, 4.0, 4.0], [2.0, 2.0, 5.0, 5.0]])
 ARGMAX = np.zeros((1, 3, 1, 1), np.int64)

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from _support.cases import CASES, PYRAMID_CASES, Case
+from _support.cases import ALL_CASES, Case
 from _support.run_python import run_python
 
 TWO_DEVICES = {
@@ -104,7 +104,7 @@ EVERY = """
 import json
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, PartitionSpec as P
-from _support.cases import CASES, PYRAMID_CASES
+from _support.cases import ALL_CASES
 
 mesh = Mesh(np.array(jax.devices()), ("d",))
 maps = jnp.asarray(np.random.default_rng(0).standard_normal((4, 3, 8, 9)), jnp.float32)
@@ -120,7 +120,7 @@ def problem_of(case):
     slopes = [jax.grad(lambda x: (f(x) * weights).sum())(maps) for f in (sharded, each)]
     return "" if np.allclose(*slopes, rtol=2e-5, atol=1e-5) else "another gradient"
 
-cases = [case for case in (*CASES, *PYRAMID_CASES) if not case.adaptive]
+cases = [case for case in ALL_CASES if not case.adaptive]
 print(json.dumps({case.name: problem_of(case) for case in cases}))
 """
 
@@ -136,8 +136,6 @@ def problems() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in (*CASES, *PYRAMID_CASES) if not case.adaptive], ids=str
-)
+@pytest.mark.parametrize("case", [case for case in ALL_CASES if not case.adaptive], ids=str)
 def test_every_operation(case: Case, problems: dict[str, str]) -> None:
     assert problems[case.name] == ""

@@ -10,12 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from _support.cases import (
+    ALL_CASES,
     CASES,
-    PYRAMID_CASES,
+    OF_VOLUMES,
     SHAPE,
     SIZE,
     Case,
     PyramidCase,
+    VolumeCase,
+    in_planes,
     maps,
     to_layout,
 )
@@ -32,6 +35,10 @@ from roipool.jax import _transport
 WAYS = [_transport.call_host]
 if not _transport.why_no_handler():
     WAYS.append(_transport.call_handler)
+
+
+# How operands come about without a copy; a bitcast gives an array another shape.
+IN_PLACE = {"parameter", "get-tuple-element", "bitcast"}
 
 
 def request_of(case: Case) -> Request:
@@ -74,9 +81,7 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
         check("box_gradient", [slopes[:, order]], pooled, features)
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in [*CASES, *PYRAMID_CASES] if not case.adaptive], ids=str
-)
+@pytest.mark.parametrize("case", [case for case in ALL_CASES if not case.adaptive], ids=str)
 @each(layout=["NCHW", "NHWC"])
 def test_xla_copies_no_maps(case: Case, layout: str) -> None:
     """Nor pooled values, nor their gradients: kernels read and fill them as programs have them.
@@ -90,6 +95,9 @@ def test_xla_copies_no_maps(case: Case, layout: str) -> None:
     given: Any = features
     if isinstance(case, PyramidCase):
         given, options["levels"] = case.pyramid(features, layout), case.levels(boxes)
+    if isinstance(case, VolumeCase):
+        given, options["layout"] = in_planes(features, 2, layout), OF_VOLUMES[layout]
+        options[case.op.size] = (SIZE[0], 1, SIZE[1])
 
     def pool(given: Any) -> Any:
         return getattr(roipool, case.op.forward)(given, **{case.op.boxes: boxes}, **options)
@@ -110,7 +118,7 @@ def test_xla_copies_no_maps(case: Case, layout: str) -> None:
             if shape.count(",") == 3
         ]
         assert maps_given
-        assert {made_by[name] for name in maps_given} <= {"parameter", "get-tuple-element"}
+        assert {made_by[name] for name in maps_given} <= IN_PLACE
 
 
 def test_the_way_in_use_is_known(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from _support.cases import CASES, PYRAMID_CASES, SIZE, Case, maps
+from _support.cases import (
+    ALL_CASES,
+    CASES,
+    PYRAMID_CASES,
+    SIZE,
+    VOLUME_CASES,
+    Case,
+    in_planes,
+    maps,
+)
 from _support.compare import assert_same_bits
 from _support.support_tables import Columns
 from front_ends import contract
@@ -24,6 +33,7 @@ class Other:
 
     requires_grad = False
     place = (1, 0)
+    shape = property(lambda self: self.array.shape)
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -32,6 +42,9 @@ class Other:
 
     def __len__(self) -> int:
         return len(self.array)
+
+    def reshape(self, shape: tuple[int, ...]) -> Other:
+        return type(self)(self.array.reshape(shape))
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         self.handed += 1
@@ -92,16 +105,19 @@ def arguments(case: Case, wrap: Callable[[Any], Any] = Other, dtype: str = "floa
     return [wrap(one) for one in (maps().astype(dtype), boxes, case.indices())]
 
 
-@pytest.mark.parametrize("case", [*CASES, *PYRAMID_CASES], ids=str)
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
 def test_maps_are_not_copied(case: Case) -> None:
     """Maps of 600 kB, pooled values of 120 kB."""
     features = Other(np.zeros((2, 1023, 8, 9), np.float32))
-    given: Any = features if case in CASES else [features, features]
+    given: Any = [features, features] if case in PYRAMID_CASES else features
     options = case.options() | {case.op.size: SIZE, case.op.indices: case.indices()}
     if case in PYRAMID_CASES:
         options["levels"] = case.indices()
     options[case.op.boxes] = case.boxes()
     options |= case.per_bin(case.boxes())
+    if case in VOLUME_CASES:
+        given = Other(in_planes(features.array, 2, "NCHW"))
+        options[case.op.size] = (SIZE[0], 1, SIZE[1])
     tracemalloc.start()
     pooled = getattr(roipool, case.op.forward)(given, **options)
     peak = tracemalloc.get_traced_memory()[1]
@@ -177,7 +193,7 @@ def test_what_cannot_be_handed_over(kind: type[Other], match: str, place: int) -
         ALIGN.pool(*given)
 
 
-@pytest.mark.parametrize("case", [*CASES, *PYRAMID_CASES], ids=str)
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
 def test_a_gradient_would_be_lost(case: Case) -> None:
     """So maps or boxes that require a gradient are rejected."""
     plain = [maps().astype(np.float32), case.boxes().astype(np.float32), case.indices()]

@@ -46,6 +46,8 @@ def settings_of(case: Case) -> Settings:
         name = f"{name}_max"
     family = FAMILIES[name]
     given = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians", **case.options()}
+    if case.op.is_of_volumes:
+        given |= {"planes": 2, "depth": SIZE[0]}
     values = [given[option] for option in family.placing]
     return family.settings(values, SIZE, given.get(str(case.op.filling), 0.0))
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo.testing
-from _support.tensors import ALL_CASES, Case, PyramidCase, maps
+from _support.cases import in_planes
+from _support.tensors import ALL_CASES, Case, PyramidCase, VolumeCase, maps
 from torch import Tensor
 
 import roipool
@@ -72,7 +73,7 @@ def test_numbers_that_change(name: str, dynamic: bool | None) -> None:
 def test_a_program_for_any_size(case: Case) -> None:
     """Bins, boxes and cells need at most two compilations; another scale needs another one."""
     chosen = case.options()
-    levels = isinstance(case, PyramidCase)
+    levels, is_deep = isinstance(case, PyramidCase), isinstance(case, VolumeCase)
     placed = "spatial_scales" if levels else "spatial_scale"
 
     def program(x: Tensor, boxes: Tensor, indices: Tensor, size: int, scale: float) -> Tensor:
@@ -80,8 +81,10 @@ def test_a_program_for_any_size(case: Case) -> None:
         if placed in options:
             options[placed] = [scale, scale / 2] if levels else scale
         arguments = {case.op.boxes: boxes, case.op.indices: indices}
-        arguments[case.op.size] = (size, size + 1)
-        given = [x, x[:, :, ::2, ::2] * 2] if levels else x
+        arguments[case.op.size] = (2, size, size + 1) if is_deep else (size, size + 1)
+        given: Any = [x, x[:, :, ::2, ::2] * 2] if levels else x
+        if is_deep:
+            given = in_planes(x, 2, "NCHW")
         if levels:
             options["levels"] = torch.arange(boxes.shape[0]) % 2
         options |= case.per_bin(boxes, (size, size + 1))
@@ -182,10 +185,12 @@ def test_operations_in_a_recorded_forward(case: Case) -> None:
         def forward(self, x: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
             given = [x, x[:, :, ::2, ::2] * 2] if levels else x
             arguments = {case.op.boxes: boxes, case.op.indices: indices, case.op.size: (2, 3)}
+            if case.op.is_of_volumes:
+                given, arguments[case.op.size] = x.unflatten(2, (2, -1)), (2, 1, 3)
             pooled: Tensor = getattr(roipool, case.op.forward)(
                 given, **arguments, **case.options(), **levels, **offsets
             )
-            return pooled
+            return pooled.flatten(2, 3) if case.op.is_of_volumes else pooled
 
     graph = torch.fx.symbolic_trace(Pool())
     assert torch.equal(graph(maps(), boxes, indices), case.pool(maps(), boxes, indices))

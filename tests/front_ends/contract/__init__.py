@@ -10,11 +10,13 @@ Tests of what one library alone has (compilers, exporters, streams, sharding) ar
 
 from __future__ import annotations
 
+from _support.cases import ALL_CASES
+
 from .batches import Batches
 from .derivatives import Derivatives
 from .documented import Documented
 from .errors import Errors, ErrorsOfGradients, Wrong, check
-from .front_end import ALL_CASES, Form, FrontEnd
+from .front_end import Form, FrontEnd
 from .levels import ErrorsOfLevels, Levels
 from .values import Differentiation, Gradients, Values
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cases import SMALL, Case, maps
+from _support.cases import ALL_CASES, SMALL, Case, maps
 
 import roipool
 
-from .front_end import ALL_CASES, Contract, Form, FrontEnd, named, over
+from .front_end import Contract, Form, FrontEnd, named, over
 
 # Rules do not depend on how many samples a bin has.
 FIXED = [case for case in ALL_CASES if not case.adaptive]

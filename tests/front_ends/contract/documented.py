@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from _support.cases import ALL_CASES
 from _support.support_tables import Columns, made, written
-
-from .front_end import ALL_CASES
 
 
 class Documented:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from _support.cases import Case, maps
+from _support.cases import ALL_CASES, Case, maps
 
 import roipool
 
-from .front_end import ALL_CASES, Contract, Form, FrontEnd, over
+from .front_end import Contract, Form, FrontEnd, over
 from .levels import ROIS as PYRAMID_ROIS
 from .levels import SCALES, pyramid
 

@@ -10,15 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 from _support.cases import (
-    CASES,
-    PYRAMID_CASES,
     Case,
     DeformedCase,
     PyramidCase,
     is_per_image,
 )
-
-ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
 
 
 class Form(NamedTuple):

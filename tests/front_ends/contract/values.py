@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from _support.cases import SIZE, Case, PyramidCase, maps
+from _support.cases import ALL_CASES, CASES, SIZE, Case, PyramidCase, maps
 from _support.compare import assert_close, assert_same_bits
 from _support.pairwise import each
 
 from roipool import reference
 
-from .front_end import ALL_CASES, CASES, Contract, Form, FrontEnd, as_list, dtype_named, over
+from .front_end import Contract, Form, FrontEnd, as_list, dtype_named, over
 
 # Five images, the boxes of some apart, the last without any.
 INDICES = np.array([3, 0, 2, 0, 3, 1, 2, 0, 0])
