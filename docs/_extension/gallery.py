@@ -1,7 +1,8 @@
-"""What each operation makes of one box of a picture, as pictures."""
+"""What each operation makes of one box of a picture, and of a scan, as pictures."""
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from roipool import compat
 
 PICTURE = Path(roipool.__file__).parent / "tools" / "compare" / "data" / "coffee.jpg"
 CUP = (72.0, 7.0, 174.0, 120.0)  # x1, y1, x2, y2 in pixels
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SIDE = 216  # pixels of a picture on the page
 
 # By the name of the picture. `x` is the picture (1, 3, H, W) from 0 to 255; `cup` a row of its
@@ -51,6 +53,17 @@ def write(folder: Path) -> None:
     corners = [2 * each for each in CUP]
     ImageDraw.Draw(drawn).rectangle(corners, outline="#ffdd44", width=3)
     drawn.save(folder / file_of("picture"))
+    Image.fromarray(_nodule()).save(folder / file_of("nodule"))
+
+
+def _nodule() -> NDArray[np.uint8]:
+    """Return a slice of the example's scan, and a box of it before and after it moved."""
+    example = runpy.run_path(str(EXAMPLES / "lung_nodules.py"))
+    volume, middles, labels = example["scan"](np.random.default_rng(0))
+    beside = example["boxes_about"](middles[labels][3:4] + 3)
+    moved = example["centred"](volume, beside)
+    drawn: NDArray[np.uint8] = example["picture"](volume, beside[0], moved[0])
+    return drawn
 
 
 def answer(call: str, pixels: NDArray[Any]) -> NDArray[Any]:

@@ -189,6 +189,7 @@ FIRST_EXAMPLES = (
 # Those that need no other library: the page has what they print.
 SHOWN_TO_PRINT = (
     "faster_rcnn_head",
+    "lung_nodules",
     "picture_crops",
     "tensorflow_or_torchvision",
     "video_boxes",

@@ -59,7 +59,7 @@ def roi_align_3d(
         Shape (K, 7): batch index (cut to a whole number), y1, x1, y2, x2, z1, z2 in voxels; or a
         list of N arrays of shape (L, 6), one per image.
     output_size : (int, int, int)
-        Bins along H, W and D.
+        Bins: rows, columns and slices, along H, W and D.
     spatial_scale : float
         Cells per voxel, along all axes.
     sampling_ratio : int
@@ -68,7 +68,7 @@ def roi_align_3d(
     Returns
     -------
     ndarray
-        Shape (K, C, *output_size).
+        Shape (K, C, rows, columns, slices).
 
     Raises
     ------
@@ -112,7 +112,7 @@ def roi_align_3d_backward(
     Parameters
     ----------
     grad_output : ndarray
-        Shape (K, C, *output_size).
+        Shape (K, C, rows, columns, slices).
     input_shape : sequence of int
         (N, C, H, W, D).
     boxes, spatial_scale, sampling_ratio

@@ -12,6 +12,7 @@ SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproje
 
 LINES = {
     "faster_rcnn_head": ["pool5 (100, 512, 7, 7)", "bitwise equal: True", "gradients equal: True"],
+    "lung_nodules": ["right: 27 of 27", "beside: 3.0 mm from", "moved: 0.7 mm from"],
     "photo_batch": [
         "batch: (6, 3, 64, 64) float32",
         "made larger:  at most 0.99 from Pillow's BILINEAR",
