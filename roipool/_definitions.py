@@ -77,10 +77,11 @@ class Traits(NamedTuple):
 
     Attributes
     ----------
-    kind : {"grid", "cells", "steps", "crop", "moved", "points"}
+    kind : {"grid", "cells", "steps", "crop", "filter", "moved", "points"}
         How its samples lie: on a regular grid in each bin; on every cell of a bin; one cell apart
-        from the bin's start; one to a bin; on a grid in each bin, which is moved by an offset of
-        its own; or anywhere, so that rows and columns cannot be planned apart.
+        from the bin's start; one to a bin; on every cell around it, where neighbouring bins
+        overlap; on a grid in each bin, which is moved by an offset of its own; or anywhere, so
+        that rows and columns cannot be planned apart.
     samples_per_ratio : int
         Of a grid: samples of a bin along one axis for each of the sampling ratio.
     max_per_cell : int
@@ -271,9 +272,16 @@ OPS: dict[str, Op] = {
             "crop_and_resize",
             {
                 "bilinear": Variant(
-                    "crop_bilinear", {"method": "bilinear"}, by_boxes="crop_bilinear"
+                    "crop_bilinear",
+                    {"method": "bilinear", "antialias": False},
+                    by_boxes="crop_bilinear",
                 ),
-                "nearest": Variant("crop_nearest", {"method": "nearest"}),
+                "nearest": Variant("crop_nearest", {"method": "nearest", "antialias": False}),
+                "antialias": Variant(
+                    "crop_antialias",
+                    {"method": "bilinear", "antialias": True},
+                    by_boxes="crop_antialias",
+                ),
             },
             placing=(),
             form=CROPS,

@@ -29,20 +29,26 @@ def choices_of(op: Op) -> Choices:
     """Return the arguments that choose a variant, and what each may be, the default first."""
     names = {name for variant in op.variants.values() for name in variant.options}
     return {
-        name: tuple(variant.options[name] for variant in op.variants.values())
+        name: tuple(dict.fromkeys(variant.options[name] for variant in op.variants.values()))
         for name in sorted(names)
     }
 
 
 def variant_of(op: Op, choices: Choices, given: Arguments) -> Variant:
-    """Return the variant that the arguments choose; what they lack is the default."""
+    """Return the variant that the arguments choose; what they lack is the default.
+
+    It is the first where no variant has all of them, which the operation's definition refuses.
+    """
     chosen = {name: given.get(name, allowed[0]) for name, allowed in choices.items()}
     for name, allowed in choices.items():
-        check.choice(name, chosen[name], allowed)
+        if isinstance(allowed[0], bool):
+            check.flag(name, chosen[name])
+        else:
+            check.choice(name, chosen[name], allowed)
     for variant in op.variants.values():
         if all(chosen[name] == value for name, value in variant.options.items()):
             return variant
-    raise AssertionError  # every choice is a variant's
+    return next(iter(op.variants.values()))
 
 
 def bins_of(op: Op, given: Arguments) -> tuple[int, int]:

@@ -22,6 +22,7 @@ SIDE = 216  # pixels of a picture on the page
 # crops.
 CALLS = {
     "bilinear crop": "roipool.crop_and_resize(x, fractions, [0], 24)",
+    "antialiased crop": "roipool.crop_and_resize(x, fractions, [0], 24, antialias=True)",
     "nearest crop": "roipool.crop_and_resize(x, fractions, [0], 24, method='nearest')",
     "ROI align": "roipool.roi_align(x, cup, 24)",
     "one sample per bin": "roipool.roi_align(x, cup, 24, sampling_ratio=1)",

@@ -152,6 +152,7 @@ def crop_and_resize(
     crop_size: int | Sequence[int],
     *,
     method: Method = "bilinear",
+    antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
     out: None = None,

@@ -328,6 +328,7 @@ def crop_and_resize(
     crop_size: int | Sequence[int],
     *,
     method: Method = "bilinear",
+    antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
     out: None = None,
@@ -339,6 +340,7 @@ def crop_and_resize_backward(
     input_shape: Sequence[int],
     *,
     method: Method = "bilinear",
+    antialias: bool = False,
     layout: Layout = "NCHW",
     out: None = None,
 ) -> Array: ...
@@ -348,6 +350,7 @@ def crop_and_resize_backward_boxes(
     boxes: Array | ArrayLike,
     box_indices: Array | ArrayLike,
     *,
+    antialias: bool = False,
     layout: Layout = "NCHW",
 ) -> Array: ...
 def multilevel_roi_align(

@@ -34,6 +34,7 @@
   ROW(onnx_roi_align_max,       grid,  2, 4)  \
   ROW(crop_bilinear,            crop,  0, 0)  \
   ROW(crop_nearest,             crop,  0, 0)  \
+  ROW(crop_antialias,           filter, 0, 2)  \
   ROW(tensorflow_crop_bilinear, crop,  0, 0)  \
   ROW(tensorflow_crop_nearest,  crop,  0, 0)  \
   ROW(tensorflow_crop_gradient, crop,  0, 0)  \
@@ -65,12 +66,13 @@ enum Definition {
 
 // How the samples of a bin lie along one axis.
 enum DefinitionKind {
-  kind_grid,   // sampling_ratio evenly spaced samples; samples outside the map count
-  kind_cells,  // adjacent whole cells
-  kind_steps,  // samples one cell apart
-  kind_crop,   // one sample
-  kind_moved,  // a grid, moved from where the bin lies: bins are numbered through the whole box
-  kind_points  // pointwise: anywhere in the plane
+  kind_grid,    // sampling_ratio evenly spaced samples; samples outside the map count
+  kind_cells,   // adjacent whole cells
+  kind_steps,   // samples one cell apart
+  kind_crop,    // one sample
+  kind_filter,  // cells around one sample, which those of neighbouring bins overlap
+  kind_moved,   // a grid, moved from where the bin lies: bins are numbered through the whole box
+  kind_points   // pointwise: anywhere in the plane
 };
 
 // Properties of a definition that callers need before they evaluate it, to bound its plans.

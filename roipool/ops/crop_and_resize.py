@@ -1,4 +1,4 @@
-"""Crop and resize: one interpolated sample per output cell, corners on corners."""
+"""Crop and resize: one interpolated sample or filtered mean per cell, corners on corners."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ METHODS: dict[Method, Definition] = {
     "bilinear": Definition("crop_bilinear"),
     "nearest": Definition("crop_nearest"),
 }
+ANTIALIAS = Definition("crop_antialias")
 
 
-def definition(method: str) -> Definition:
-    """Return the definition with this option, checked."""
-    return METHODS[check.choice("method", method, tuple(METHODS))]
+def definition(method: str, antialias: bool) -> Definition:
+    """Return the definition with these options, checked."""
+    placed = METHODS[check.choice("method", method, tuple(METHODS))]
+    if not check.flag("antialias", antialias):
+        return placed
+    if method != "bilinear":
+        raise ValueError(f"antialias must be False with method={method!r}, got True")
+    return ANTIALIAS
 
 
 @overload
@@ -36,6 +42,7 @@ def crop_and_resize(
     crop_size: int | Sequence[int],
     *,
     method: Method = ...,
+    antialias: bool = ...,
     extrapolation_value: float = ...,
     layout: Layout = ...,
     out: NDArray[np.float32] | None = ...,
@@ -48,6 +55,7 @@ def crop_and_resize(
     crop_size: int | Sequence[int],
     *,
     method: Method = ...,
+    antialias: bool = ...,
     extrapolation_value: float = ...,
     layout: Layout = ...,
     out: ArrayT | None = ...,
@@ -60,6 +68,7 @@ def crop_and_resize(
     crop_size: int | Sequence[int],
     *,
     method: Method = "bilinear",
+    antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
     out: ArrayT | None = None,
@@ -85,6 +94,11 @@ def crop_and_resize(
         Cells of the output, (rows, columns); one int sets both.
     method : {"bilinear", "nearest"}
         The interpolation; nearest rounds half away from zero.
+    antialias : bool
+        Whether crops that make smaller read all cells: along each axis an output cell is the mean
+        of the cells around its position, weighted by a triangle that falls to 0 at the positions
+        of its neighbours. Only for bilinear crops. An axis that is not made smaller is
+        interpolated as without it.
     extrapolation_value : float
         Value of output cells outside the map.
     layout : {"NCHW", "NHWC"}
@@ -123,6 +137,14 @@ def crop_and_resize(
     edge. For some boxes that end at 0 or 1, it is then outside the map and gets the extrapolation
     value. ``roipool.compat.tensorflow`` reproduces this.
 
+    `antialias` weighs as Pillow's ``resize`` with ``BILINEAR`` and torchvision's ``resize`` with
+    ``antialias=True``: weights of cells inside the map sum to 1. Those name a box by the edges of
+    its first and last pixels, so that its positions are half a step inside it: the crop of columns
+    a to b of a picture W wide in n pixels is that of the fractions ``(a + s - 0.5) / (W - 1)`` and
+    ``(b - s - 0.5) / (W - 1)``, where ``s = (b - a) / (2 * n)``. The triangle of a single output
+    cell along an axis is as wide as the box to either side. Coordinates whose distance overflows
+    are outside the map.
+
     Examples
     --------
     >>> import numpy as np, roipool
@@ -130,11 +152,19 @@ def crop_and_resize(
     >>> roipool.crop_and_resize(features, [[0, 0, 1, 1]], [0], crop_size=2)
     array([[[[0., 2.],
              [6., 8.]]]], dtype=float32)
+
+    A row of stripes, made half as long: samples miss all the bright ones.
+
+    >>> stripes = np.array([[[[0, 8, 0, 8, 0, 8, 0, 8, 0]]]], np.uint8)
+    >>> roipool.crop_and_resize(stripes, [[0, 0, 0, 1]], [0], (1, 5))
+    array([[[[0., 0., 0., 0., 0.]]]], dtype=float32)
+    >>> roipool.crop_and_resize(stripes, [[0, 0, 0, 1]], [0], (1, 5), antialias=True).round(2)
+    array([[[[2.67, 4.  , 4.  , 4.  , 2.67]]]], dtype=float32)
     """
     with Call(CROPS, features=features, boxes=boxes, box_indices=box_indices, out=out) as call:
         filling = check.any_float("extrapolation_value", extrapolation_value)
         maps, regions, pooling = call.checked_forward(
-            definition(method), crop_size, layout, filling, dtypes=FLOATS_AND_BYTES
+            definition(method, antialias), crop_size, layout, filling, dtypes=FLOATS_AND_BYTES
         )
         return call.average([maps], regions, pooling)
 
@@ -147,6 +177,7 @@ def crop_and_resize_backward(
     input_shape: Sequence[int],
     *,
     method: Method = "bilinear",
+    antialias: bool = False,
     layout: Layout = "NCHW",
     out: ArrayT | None = None,
 ) -> ArrayT:
@@ -161,7 +192,7 @@ def crop_and_resize_backward(
         Shape of the features, in the order of `layout`.
     out : ndarray, optional
         Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    boxes, box_indices, method, layout
+    boxes, box_indices, method, antialias, layout
         As in :func:`crop_and_resize`.
 
     Returns
@@ -189,7 +220,7 @@ def crop_and_resize_backward(
     with Call(
         CROPS, grad_output=grad_output, boxes=boxes, box_indices=box_indices, out=out
     ) as call:
-        checked = call.checked_backward(definition(method), input_shape, layout)
+        checked = call.checked_backward(definition(method, antialias), input_shape, layout)
         return call.average_backward(*checked)
 
 
@@ -200,6 +231,7 @@ def crop_and_resize_backward_boxes(
     boxes: Numbers,
     box_indices: Numbers,
     *,
+    antialias: bool = ...,
     layout: Layout = ...,
 ) -> NDArray[np.floating[Any]]: ...
 @overload
@@ -209,6 +241,7 @@ def crop_and_resize_backward_boxes(
     boxes: Numbers,
     box_indices: Numbers,
     *,
+    antialias: bool = ...,
     layout: Layout = ...,
 ) -> ArrayT: ...
 @by_front_end
@@ -218,6 +251,7 @@ def crop_and_resize_backward_boxes(
     boxes: Numbers,
     box_indices: Numbers,
     *,
+    antialias: bool = False,
     layout: Layout = "NCHW",
 ) -> ArrayT:
     """Return the gradient of bilinear :func:`crop_and_resize` with respect to the boxes.
@@ -228,14 +262,15 @@ def crop_and_resize_backward_boxes(
         Gradient of the crops, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : ndarray
         The maps, in grad_output's dtype.
-    boxes, box_indices, layout
+    boxes, box_indices, antialias, layout
         As in :func:`crop_and_resize`.
 
     Returns
     -------
     ndarray
         Shape (K, 4): the gradient by y1, x1, y2, x2; float64 for float64 maps, else float32.
-        Cells outside the map, and positions on a map cell along that axis, give none.
+        Cells outside the map, and positions on a map cell along that axis, give none; with
+        `antialias` the latter is the derivative at the middle of the kink.
 
     Raises
     ------
@@ -257,5 +292,5 @@ def crop_and_resize_backward_boxes(
     with Call(
         CROPS, grad_output=grad_output, features=features, boxes=boxes, box_indices=box_indices
     ) as call:
-        checked = call.checked_backward_boxes(definition("bilinear"), layout)
+        checked = call.checked_backward_boxes(definition("bilinear", antialias), layout)
         return check.swap_xy(call.average_backward_boxes(*checked))

@@ -1,15 +1,27 @@
-"""Crop and resize: one sample per cell of the crop."""
+"""Crop and resize: one sample per cell of the crop, or the mean under a filter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
 from roipool.reference._bins import Line, Place, by_rules, crossed, places_of, spread_position
-from roipool.reference._inputs import Array, Box, DType, Floats, Pair, Size, as_real
-from roipool.reference._loops import Averages, Bin, Definition, Motion, Sample, Slopes
+from roipool.reference._inputs import (
+    Array,
+    Box,
+    DType,
+    Floats,
+    Pair,
+    Size,
+    as_pair,
+    as_real,
+    to_nchw,
+)
+from roipool.reference._loops import Averages, Bin, Definition, Motion, Sample, Slopes, slope_of
 from roipool.reference._rules import (
     CROP_AND_RESIZE,
     ROUNDINGS,
@@ -21,12 +33,65 @@ from roipool.reference._rules import (
 )
 
 
+def filter_width(place: Place) -> float:
+    """How far neighbouring cells of the crop are apart: the box's side where there is only one."""
+    real = place.real
+    with np.errstate(over="ignore", invalid="ignore"):
+        side = (real(place.last) - real(place.first)) * real(place.size - 1)
+        return abs(float(side / real(max(place.bins - 1, 1))))
+
+
+Derivatives = tuple[Fraction, Fraction, Fraction]  # a weight, its slopes for position and width
+
+
+@lru_cache(maxsize=4096)
+def _mean(at: float, width: float, size: int) -> dict[int, Derivatives]:
+    """The weights of all cells under a triangle, which sum to 1."""
+    away = {cell: Fraction(cell) - Fraction(at) for cell in range(size)}
+    heights = {
+        cell: 1 - abs(distance) / Fraction(width)
+        for cell, distance in away.items()
+        if abs(distance) < width
+    }
+    rises = {cell: ((away[cell] > 0) - (away[cell] < 0)) / Fraction(width) for cell in heights}
+    growths = {cell: abs(away[cell]) / Fraction(width) ** 2 for cell in heights}
+    total, rise, growth = (sum(each.values()) for each in (heights, rises, growths))
+    return {
+        cell: (
+            height / total,
+            (rises[cell] * total - height * rise) / total**2,
+            (growths[cell] * total - height * growth) / total**2,
+        )
+        for cell, height in heights.items()
+    }
+
+
+def filtered(place: Place, at: float) -> dict[int, Derivatives] | None:
+    """The weights under the filter of antialiased crops, with their slopes.
+
+    None on an axis that is not made smaller, where one sample is interpolated.
+    """
+    width = filter_width(place)
+    if not np.isfinite(width) or not 0 <= at <= place.size - 1:
+        return {}
+    if width <= 1:
+        return None
+    return _mean(at, width, place.size)
+
+
 def _define(
-    rules: Rules, dtype: DType, pinned: bool, method: str = "bilinear", ratio_first: bool = False
+    rules: Rules,
+    dtype: DType,
+    pinned: bool,
+    method: str = "bilinear",
+    ratio_first: bool = False,
+    antialias: bool = False,
 ) -> Callable[[Pair, Pair], Definition]:
     """From the numbers of cells and the size of a map to the cells of crops."""
     if method not in ("bilinear", "nearest"):
         raise ValueError(f"method must be 'bilinear' or 'nearest', got {method!r}")
+    if antialias and method != "bilinear":
+        raise ValueError(f"antialias must be False with method={method!r}, got True")
     real, rounded = as_real(dtype), ROUNDINGS[rules.nearest]
     if pinned and rules.spread == "corners":
         rules = replace(rules, spread="exact corners")
@@ -35,6 +100,9 @@ def _define(
         def line(place: Place) -> Line:
             at = spread_position(rules, place, ratio_first=ratio_first)
             cells = neighbours(rules, at, place.size, real)
+            means = filtered(place, float(at)) if antialias else None
+            if means is not None:
+                cells = [(cell, float(weight)) for cell, (weight, _, _) in means.items()]
             if cells and method == "nearest":
                 assert rounded is not None
                 cells = [(min(max(rounded(at), 0), place.size - 1), 1.0)]
@@ -58,18 +126,21 @@ def crop_and_resize(
     crop_size: Size,
     *,
     method: str = "bilinear",
+    antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: str = "NCHW",
     pinned: bool = True,
     coordinate_dtype: DType = np.float64,
     rules: Rules = CROP_AND_RESIZE,
 ) -> Floats:
-    """As :func:`roipool.crop_and_resize`, slowly: every sample by itself.
+    """As :func:`roipool.crop_and_resize`, slowly: every sample, or mean, by itself.
 
+    Source of the filter: ``precompute_coeffs`` in Pillow 12's Resample.c.
     If `pinned`, the last cell of a side lies exactly on the box's last edge, else where rounding
     puts it, as in TensorFlow: perhaps just outside the map.
     """
-    crops = Averages(_define(rules, coordinate_dtype, pinned, method), boxes, box_indices, layout)
+    definition = _define(rules, coordinate_dtype, pinned, method, antialias=antialias)
+    crops = Averages(definition, boxes, box_indices, layout)
     return crops.forward(features, crop_size, extrapolation_value)
 
 
@@ -80,6 +151,7 @@ def crop_and_resize_backward(
     input_shape: Sequence[int],
     *,
     method: str = "bilinear",
+    antialias: bool = False,
     layout: str = "NCHW",
     pinned: bool = True,
     coordinate_dtype: DType = np.float64,
@@ -89,7 +161,8 @@ def crop_and_resize_backward(
 
     `pinned` is as for `crop_and_resize`.
     """
-    crops = Averages(_define(rules, coordinate_dtype, pinned, method), boxes, box_indices, layout)
+    definition = _define(rules, coordinate_dtype, pinned, method, antialias=antialias)
+    crops = Averages(definition, boxes, box_indices, layout)
     return crops.backward(grad_output, input_shape)
 
 
@@ -99,6 +172,7 @@ def crop_and_resize_backward_boxes(
     boxes: Array,
     box_indices: Array,
     *,
+    antialias: bool = False,
     layout: str = "NCHW",
     pinned: bool = True,
     coordinate_dtype: DType = np.float64,
@@ -110,6 +184,10 @@ def crop_and_resize_backward_boxes(
     not that of its forward.
     """
     real = as_real(coordinate_dtype)
+    if antialias:
+        definition = _define(rules, coordinate_dtype, pinned, antialias=True)
+        crops = Averages(definition, boxes, box_indices, layout)
+        return _filtered_backward_boxes(crops, grad_output, features, rules, coordinate_dtype)
 
     def slopes_in(size: Pair) -> Slopes:
         def slopes_at(sample: Sample) -> tuple[list[Pixel], list[Pixel]]:
@@ -142,3 +220,54 @@ def _share(p: int, bins: int, size: int) -> tuple[float, float]:
     """Cells that the sample of bin `p` moves as its side's start, and end, moves by one."""
     fraction = 0.5 if bins == 1 else p / (bins - 1)
     return (size - 1) * (1 - fraction), (size - 1) * fraction
+
+
+def _filtered_backward_boxes(
+    crops: Averages, grad_output: Array, features: Array, rules: Rules, dtype: DType
+) -> Floats:
+    """The gradient by both ends of every side: a mean changes as its filter moves and widens."""
+    planes, upstream = to_nchw(features, crops.layout), to_nchw(grad_output, crops.layout)
+    bins, size, real = as_pair(upstream.shape[2:]), as_pair(planes.shape[2:]), as_real(dtype)
+    boxes = crops.boxes(len(planes))
+    grad = np.zeros((len(boxes), 4))
+    for k, n, ph, pw, found in crops.every_bin(boxes, bins, size):
+        if not any(sample.pixels for sample in found.samples):
+            continue
+        y1, x1, y2, x2 = boxes[k][1]
+        places = places_of((x1, y1, x2, y2), (ph, pw), bins, size, real=real)
+        (rows, by_rows), (columns, by_columns) = (_by_ends(rules, place) for place in places)
+        for end in range(2):
+            down = _products(by_rows[end], columns)
+            across = _products(rows, by_columns[end])
+            step = upstream[k, :, ph, pw]
+            grad[k, 2 * end] += slope_of(step, planes[n], down)
+            grad[k, 2 * end + 1] += slope_of(step, planes[n], across)
+    return grad
+
+
+Weights = dict[int, Fraction]
+
+
+def _by_ends(rules: Rules, place: Place) -> tuple[Weights, tuple[Weights, Weights]]:
+    """The weights of a cell of the crop on one axis, and their derivatives by the side's ends."""
+    at = spread_position(replace(rules, spread="exact corners"), place)
+    weighted = filtered(place, float(at))
+    if weighted is None:
+        low, high, before, after = floor_and_ceil(at, place.size, place.real)
+        rise = Fraction(1 if low < high else 0)
+        # Both are one cell where the position is one: no slope.
+        weighted = {high: (Fraction(after), rise, Fraction(0))}
+        weighted[low] = (Fraction(before), -rise, Fraction(0))
+    first, last = _share(place.p, place.bins, place.size)
+    wider = Fraction(place.size - 1) / max(place.bins - 1, 1)
+    wider = wider if place.last >= place.first else -wider
+    return {cell: weight for cell, (weight, _, _) in weighted.items()}, (
+        {cell: by * Fraction(first) - width * wider for cell, (_, by, width) in weighted.items()},
+        {cell: by * Fraction(last) + width * wider for cell, (_, by, width) in weighted.items()},
+    )
+
+
+def _products(rows: Weights, columns: Weights) -> list[Pixel]:
+    return [
+        (y, x, float(down * across)) for y, down in rows.items() for x, across in columns.items()
+    ]

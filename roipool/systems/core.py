@@ -31,6 +31,7 @@ _SAMPLES = {
     "cells": "cells",
     "points": "points",
     "crop": "one",
+    "filter": "filter",
 }
 _BOXES = {
     CORNERS: boxes.in_any_form,
@@ -103,6 +104,7 @@ _COMPARED = {
         example="roipool.crop_and_resize(x, fractions, [0], 2)",
     ),
     "crop_and_resize nearest": Compared(is_listed=False),
+    "crop_and_resize antialias": Compared(is_listed=False),
 }
 
 

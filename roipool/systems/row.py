@@ -93,8 +93,8 @@ class System(NamedTuple):
     returns : tuple of str
         Names of the forward's results; all but "pooled" are also passed to the backward.
     samples : str
-        What a bin reads: a "grid" of samples, a rotated grid ("points"), whole "cells", the
-        integral over its "area", or "one" sample.
+        What a bin reads: a "grid" of samples, a rotated grid ("points"), whole "cells", those
+        under a "filter", the integral over its "area", or "one" sample.
     bin_value : str
         The kind of a pooled value: see ``roipool._definitions.Variant``. If the row has an oracle
         of another name, the oracle's applies.

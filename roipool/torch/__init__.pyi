@@ -330,6 +330,7 @@ def crop_and_resize(
     crop_size: int | Sequence[int],
     *,
     method: Method = "bilinear",
+    antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
     out: None = None,
@@ -341,6 +342,7 @@ def crop_and_resize_backward(
     input_shape: Sequence[int],
     *,
     method: Method = "bilinear",
+    antialias: bool = False,
     layout: Layout = "NCHW",
     out: None = None,
 ) -> Tensor: ...
@@ -350,6 +352,7 @@ def crop_and_resize_backward_boxes(
     boxes: Tensor,
     box_indices: Tensor,
     *,
+    antialias: bool = False,
     layout: Layout = "NCHW",
 ) -> Tensor: ...
 def multilevel_roi_align(

@@ -133,7 +133,7 @@ def against_oracle(
     if "box_gradient" in expected and "box_gradient" in got:
         # A slope between infinite cells is NaN, and sums of it depend on which taps are merged.
         nothing = np.isnan(expected["box_gradient"])
-        if SYSTEMS[case.operation].samples == "points":
+        if SYSTEMS[case.operation].samples in ("points", "filter"):
             nothing |= _decided_by_rounding(case, got["box_gradient"], expected["box_gradient"])
         expected["box_gradient"] = np.where(nothing, got["box_gradient"], expected["box_gradient"])
     if "offset_gradient" in expected and "offset_gradient" in got:
@@ -160,7 +160,7 @@ def against_oracle(
 
 
 def _decided_by_rounding(case: Case, got: Array, expected: Array) -> Array:
-    """Return which gradients of rotated boxes depend on whether a slope is 0 or a rounding off.
+    """Return which gradients by boxes depend on whether a slope is 0 or a rounding off.
 
     They are those of boxes that read a cell that is not finite: a slope of exactly 0 skips it.
     """
@@ -187,7 +187,10 @@ def length_of_sums(case: Case) -> Array:
         with np.errstate(all="ignore"):
             ends = np.nan_to_num(case.corners[:, [low, high]] * scale)
             reach = np.maximum(np.ptp(np.clip(ends, -1e9, 1e9), axis=1), 1.0)
-        along = np.minimum(size, reach / case.size[axis] + 2)
+        if SYSTEMS[case.operation].samples == "filter":  # reaches from one neighbour to the other
+            along = np.minimum(size, 2 * reach / max(case.size[axis] - 1, 1) + 2)
+        else:
+            along = np.minimum(size, reach / case.size[axis] + 2)
         cells = cells * along if turned else cells + along
     return np.maximum(cells, max(8, _samples_of_turned_bins(case)))
 
@@ -333,7 +336,7 @@ def _terms_of_box_gradient(case: Case) -> Array:
     upstream = np.abs(case.grad).sum(axis=(1, 2, 3))[:, None]
     sizes = np.abs(case.maps)[np.isfinite(case.maps)]
     slopes = 2 * upstream * np.max(sizes, initial=0.0)
-    if SYSTEMS[case.operation].samples == "one":
+    if SYSTEMS[case.operation].samples in ("one", "filter"):  # of crops
         return np.array([max(size - 1, 0) for size in case.maps.shape[2:]] * 2) * slopes
     scale = np.abs(float(case.options["spatial_scale"]))
     if SYSTEMS[case.operation].samples != "points":

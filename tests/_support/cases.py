@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -120,8 +121,10 @@ class Case:
     def box_gradient(self, grad: Any, features: Any, boxes: Any, indices: Any, **more: Any) -> Any:
         """Return the gradient by the boxes."""
         function: Callable[..., Any] = getattr(roipool, str(self.op.backward_boxes))
-        arguments = {self.op.boxes: boxes, self.op.indices: indices}
-        return function(grad, features, **arguments, **self.placing, **more)
+        arguments = {self.op.boxes: boxes, self.op.indices: indices, **self.placing}
+        taken = inspect.signature(function).parameters
+        chosen = {name: value for name, value in self.variant.options.items() if name in taken}
+        return function(grad, features, **arguments, **chosen, **more)
 
 
 class DeformedCase(Case):

@@ -154,6 +154,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
     ],
     "aligned": NOT_FLAGS,
     "clockwise": NOT_FLAGS,
+    "antialias": NOT_FLAGS,
     "return_argmax": NOT_FLAGS,
     "layout": [("CHWN", ValueError), ("nchw", ValueError), (None, TypeError), (1, TypeError)],
     "mode": [

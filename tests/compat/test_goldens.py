@@ -63,6 +63,7 @@ ELSEWHERE = {
     "paddle_ps": "compat/test_position_sensitive.py",
     "openvino_ps": "compat/test_position_sensitive.py",
     "pinned_crops": "ops/test_crop_ends.py",
+    "antialias": "ops/test_antialias.py",
     "torchvision_multiscale": "compat/test_pyramids.py",
 }
 

@@ -167,6 +167,26 @@ PRECISE = {
 }
 
 
+def test_antialiased_crops_have_these_weights() -> None:
+    weigh = formula("crop_and_resize", "antialias", "operations")
+    positions = formula("crop_and_resize", "crop_and_resize", "operations")
+    low, high, size = 0.11, 0.87, 29
+    maps = np.eye(size).reshape(1, size, size, 1)
+    for bins in (1, 2, 5, 40):
+        boxes = [[low, 0, high, 0]]
+        weights = roipool.crop_and_resize(maps, boxes, [0], (bins, 1), antialias=True)[0, :, :, 0].T
+        for one, position in zip(weights, positions(low, high, bins, size), strict=True):
+            expected = weigh(position, low, high, bins, size)
+            np.testing.assert_allclose(one, expected, rtol=0, atol=1e-12)
+
+
+def test_a_crop_as_resized_has_its_positions() -> None:
+    convert = formula("crop_and_resize", "as_resized", "operations")
+    positions = formula("crop_and_resize", "crop_and_resize", "operations")
+    ends = convert(3.0, 11.0, 4, 20)
+    np.testing.assert_allclose(positions(*ends, 4, 20), [3.5, 5.5, 7.5, 9.5])
+
+
 @pytest.mark.parametrize("name", PRECISE)
 def test_precise_roi_pool_has_these_weights(name: str) -> None:
     weights = formula("precise_roi_pool", "precise_roi_pool", "operations")

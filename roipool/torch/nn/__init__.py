@@ -487,6 +487,8 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
         How to interpolate.
     extrapolation_value : float
         Value of cells outside the map.
+    antialias : bool
+        Whether bilinear crops that make smaller read all cells.
 
     Examples
     --------
@@ -501,14 +503,20 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
     crop_size: Size
     method: Method
     extrapolation_value: float
+    antialias: bool
 
     def __init__(
-        self, crop_size: Size, method: Method = "bilinear", extrapolation_value: float = 0.0
+        self,
+        crop_size: Size,
+        method: Method = "bilinear",
+        extrapolation_value: float = 0.0,
+        antialias: bool = False,
     ) -> None:
         super().__init__()
         self.crop_size = pair(crop_size)
         self.method = method
         self.extrapolation_value = extrapolation_value
+        self.antialias = antialias
 
     def forward(self, image: Tensor, boxes: Tensor, box_indices: Tensor) -> Tensor:
         """Cut boxes out of maps.
@@ -535,6 +543,7 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
             self.crop_size,
             method=self.method,
             extrapolation_value=self.extrapolation_value,
+            antialias=self.antialias,
         )
         return crops
 
@@ -542,7 +551,7 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
         """Return the options."""
         return (
             f"crop_size={self.crop_size}, method={self.method!r}, "
-            f"extrapolation_value={self.extrapolation_value}"
+            f"extrapolation_value={self.extrapolation_value}, antialias={self.antialias}"
         )
 
     if TYPE_CHECKING:  # torch declares the results of modules as Any
