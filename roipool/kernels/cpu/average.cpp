@@ -3,6 +3,7 @@
 // instruction sets differ by the rounding of sums only, not by decisions.
 #include "box_gradients.h"
 #include "dispatch.h"
+#include "pixels.h"
 #include "taps.h"
 
 namespace roipool {
@@ -365,6 +366,13 @@ struct AverageForward {
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
     if constexpr (std::is_same<Vector, float>::value && std::is_same<Storage, float>::value) {
+      if (is_of_pixels(job, block)) {
+        switch (job.feature_storage) {
+          case stored_as_pooled: return pool_boxes_of_pixels<float>(job, block, part);
+          case stored_as_uint8: return pool_boxes_of_pixels<uint8_t>(job, block, part);
+          case stored_as_int8: return pool_boxes_of_pixels<int8_t>(job, block, part);
+        }
+      }
       switch (job.feature_storage) {
         case stored_as_pooled: break;
         case stored_as_uint8: return pool_bytes<uint8_t>(job, block, part);

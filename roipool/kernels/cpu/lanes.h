@@ -139,11 +139,14 @@ struct Block {
   wide_int first_channel;
   int channels;
   int vectors;
-  bool single;  // one channel, without a vector
+  bool single;  // one channel, without a vector, or those of whole pixels
 };
 
 // Fewer channels than this at the end are computed one by one rather than in a padded vector.
 const int min_padded_channels = 5;
+
+// The most channels of a whole pixel: fewer than are padded.
+const int channels_of_pixel = 4;
 
 // How the channels of an image are divided into blocks: groups of vectors, vectors, the rest.
 struct Blocks {
@@ -156,6 +159,7 @@ struct Blocks {
 };
 
 inline Blocks blocks_of_image(const Job& job, int lanes) {
+  if (job.whole_pixels) return {lanes, lanes, 0, 0, 1, false};
   if (job.narrow) return {lanes, lanes, 0, 0, job.channels, false};
   const int group = lanes * job.vectors;
   const wide_int left = job.channels % group;
@@ -175,7 +179,8 @@ inline Block block_of_task(const Job& job, wide_int task, int lanes) {
   if (number < blocks.vectors) return {image, first + number * lanes, lanes, 1, false};
   const wide_int last = first + blocks.vectors * lanes + number - blocks.vectors;
   if (blocks.padded) return {image, last, static_cast<int>(blocks.rest), 1, false};
-  return {image, last, 1, 1, true};
+  const int channels = job.whole_pixels ? static_cast<int>(job.channels) : 1;
+  return {image, last, channels, 1, true};
 }
 
 inline Strides strides_of(const Job& job, wide_int height, wide_int width) {

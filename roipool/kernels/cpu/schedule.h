@@ -126,6 +126,12 @@ inline bool uses_non_temporal_stores(const Job& job, wide_int values) {
 // of it as float.
 const wide_int max_cells_of_bytes = 1LL << 18;
 
+// Whether an average pools all channels of a cell together.
+inline bool has_whole_pixels(const Job& job) {
+  return job.channels_last && job.storage == float32_storage && job.channels > 1 &&
+         job.channels <= channels_of_pixel && job.arrangement == crossed_bins;
+}
+
 // Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `row_sums`
 // sums, tiles of `tile` bins, and `packed` cells.
 inline void size_tasks(Job& job, wide_int row_sums, wide_int tile, wide_int packed,
@@ -138,7 +144,9 @@ inline void size_tasks(Job& job, wide_int row_sums, wide_int tile, wide_int pack
                vectors * lanes * value > max_scratch_bytes;
   const wide_int width = job.narrow ? 1 : lanes;
   const bool never_packs = job.narrow && is_computed_type(job) && !(of_maximum && holds_bytes(job));
-  job.row_sum_bytes = whole_lines(row_sums * job.vectors * width * value);
+  const wide_int sums = row_sums * job.vectors * (job.whole_pixels ? job.channels : width);
+  // A single channel, or pixel, is loaded with what lies behind it.
+  job.row_sum_bytes = whole_lines((sums + (job.narrow ? channels_of_pixel : 0)) * value);
   // Values, argmax, and what is transposed before it is written by non-temporal stores.
   job.tiles = 1 + (job.argmax || job.nan_restarts) + job.non_temporal;
   job.tile_bytes = whole_lines(tile * job.vectors * maximum<wide_int>(width * value, 8));
@@ -237,6 +245,7 @@ inline bool is_worth_ordering(const Job& job, int threads, const ReachOfParts& g
 // Forward: pack either the window of a part's boxes once per channel block or each box's own,
 // whichever copies less; divide an image's boxes where there are too few blocks for all threads.
 inline void schedule_forward(Job& job, int threads, bool of_maximum) {
+  job.whole_pixels = !of_maximum && has_whole_pixels(job);
   job.vectors = vectors_of_block(job);
   size_tile(job);
   job.non_temporal = uses_non_temporal_stores(job, bins_of_boxes(job));
@@ -265,6 +274,7 @@ inline wide_int parts_of_backward(const Job& job, int threads) {
 
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
 inline void schedule_backward(Job& job, int threads, bool of_maximum) {
+  job.whole_pixels = false;
   job.vectors = vectors_of_block(job);
   job.tile_rows = rows_of_bins(job);
   job.non_temporal = uses_non_temporal_stores(job, job.images * job.rows.size * job.columns.size);
@@ -287,6 +297,7 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
 
 // Gradient of boxes: a task is one box, all channels.
 inline void schedule_boxes(Job& job) {
+  job.whole_pixels = false;
   job.vectors = 1;
   size_tile(job);
   job.parts = 1;
