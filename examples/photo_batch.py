@@ -3,7 +3,8 @@
     python examples/photo_batch.py
 
 The photograph is uint8, rows by columns by colour, as Pillow and OpenCV read it. roipool reads the
-signs where they are; Pillow (``pip install pillow``) cuts and resizes them one by one, to compare.
+signs where they are, in one call; Pillow (``pip install pillow``), and torchvision where it is
+installed, cut and resize them one by one, to compare.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import roipool
 
 CROP = 64
 MEAN, DEVIATION = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
-SMALL = [(410, 260, 36), (1980, 1411, 50), (3300, 777, 44)]  # left, top, side: made larger
-LARGE = [(700, 1900, 256), (2600, 300, 128), (1500, 2300, 192)]  # made 4, 2 and 3 times smaller
+SIDES = np.random.default_rng(1).integers(24, 320, 100)  # of signs, made larger and smaller
+CORNERS = np.random.default_rng(2).integers(0, (3600, 2600), (100, 2))  # left and top
 
 
 def photograph() -> np.ndarray:
@@ -24,7 +25,7 @@ def photograph() -> np.ndarray:
     grain = np.random.default_rng(0).integers(90, 140, (3000, 4000, 3), np.uint8)
     picture = Image.fromarray(grain)
     draw = ImageDraw.Draw(picture)
-    for left, top, side in (*SMALL, *LARGE):
+    for (left, top), side in zip(CORNERS.tolist(), SIDES.tolist(), strict=True):
         right, bottom = left + side, top + side
         draw.ellipse([left, top, right, bottom], (235, 235, 235), (190, 20, 30), side // 8)
         draw.rectangle(
@@ -33,33 +34,42 @@ def photograph() -> np.ndarray:
     return np.array(picture)
 
 
-def corners(signs: list[tuple[int, int, int]]) -> np.ndarray:
-    """Return x1, y1, x2, y2 of each sign, from the edge of its first pixel to that of its last."""
-    return np.array([[x, y, x + side, y + side] for x, y, side in signs], np.float64)
+def fractions(photo: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Return y1, x1, y2, x2 of the centres of the first and last pixels of each crop.
 
-
-def enlarged(photo: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Interpolate between pixels, at the centres of the crop's pixels."""
+    Boxes are x1, y1, x2, y2, from the edge of the first pixel to that of the last.
+    """
     half = (boxes[:, 2:] - boxes[:, :2]) / CROP / 2
     ends = np.concatenate([boxes[:, :2] + half, boxes[:, 2:] - half], axis=1) - 0.5
     last = np.array(photo.shape[:2]) - 1.0
-    fractions = ends[:, [1, 0, 3, 2]] / np.tile(last, 2)
+    return ends[:, [1, 0, 3, 2]] / np.tile(last, 2)
+
+
+def by_roipool(photo: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Cut and resize all boxes; those made smaller are averaged."""
     images = np.zeros(len(boxes), int)
-    return roipool.crop_and_resize(photo[None], fractions, images, CROP, layout="NHWC")
+    found = fractions(photo, boxes)
+    return roipool.crop_and_resize(photo[None], found, images, CROP, antialias=True, layout="NHWC")
 
 
-def reduced(photo: np.ndarray, box: np.ndarray) -> np.ndarray:
-    """Return the mean of the pixels that each pixel of the crop covers."""
-    ratio = round((box[2] - box[0]) / CROP)
-    rois = np.array([[0, *box]])
-    return roipool.roi_align(photo[None], rois, CROP, sampling_ratio=ratio, layout="NHWC")
-
-
-def by_pillow(photo: np.ndarray, boxes: np.ndarray, how: Image.Resampling) -> np.ndarray:
+def by_pillow(photo: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """Cut and resize one box after the other."""
-    picture = Image.fromarray(photo)
+    picture, how = Image.fromarray(photo), Image.Resampling.BILINEAR
     cut = [picture.resize((CROP, CROP), how, box=tuple(box)) for box in boxes]
     return np.stack([np.asarray(one) for one in cut])
+
+
+def by_torchvision(photo: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Cut and resize one box after the other, as tensors."""
+    import torch
+    from torchvision.transforms.v2 import functional
+
+    picture = torch.from_numpy(photo).permute(2, 0, 1)
+    cut = [
+        functional.resized_crop(picture, y1, x1, y2 - y1, x2 - x1, [CROP, CROP], antialias=True)
+        for x1, y1, x2, y2 in boxes.astype(int).tolist()
+    ]
+    return torch.stack(cut).permute(0, 2, 3, 1).numpy()
 
 
 def to_batch(crops: np.ndarray) -> np.ndarray:
@@ -68,21 +78,22 @@ def to_batch(crops: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    """Make the batch, and compare its crops with Pillow's."""
-    photo, small, large = photograph(), corners(SMALL), corners(LARGE)
+    """Make the batch, and compare its crops with those of the others."""
+    photo = photograph()
+    boxes = np.hstack([CORNERS, CORNERS + SIDES[:, None]]).astype(np.float64)
     print("photograph:", photo.shape, photo.dtype, f"{photo.nbytes / 1e6:.0f} MB")
-
-    larger = enlarged(photo, small)
-    smaller = np.concatenate([reduced(photo, box) for box in large])
-    batch = to_batch(np.concatenate([larger, smaller]))
+    crops = by_roipool(photo, boxes)
+    batch = to_batch(crops)
     print("batch:", batch.shape, batch.dtype, f"{batch.nbytes / 1e6:.1f} MB")
-
-    # Pillow rounds to bytes twice, and does not look at the pixels beside the box.
-    inner = np.s_[:, 2:-2, 2:-2]
-    bilinear = np.abs(larger - by_pillow(photo, small, Image.Resampling.BILINEAR))
-    box = np.abs(smaller - by_pillow(photo, large, Image.Resampling.BOX))
-    print(f"made larger:  at most {bilinear[inner].max():.2f} from Pillow's BILINEAR")
-    print(f"made smaller: at most {box.max():.2f} from Pillow's BOX")
+    for name, resize in (("Pillow", by_pillow), ("torchvision", by_torchvision)):
+        try:
+            other = resize(photo, boxes)
+        except ModuleNotFoundError:
+            print(f"{name} is not installed")
+            continue
+        # They round to bytes twice; torchvision does not look at the pixels beside the box.
+        inner = np.abs(crops - other)[:, 2:-2, 2:-2]
+        print(f"{name}'s crops differ by at most {inner.max():.2f}, on average {inner.mean():.2f}")
 
 
 if __name__ == "__main__":

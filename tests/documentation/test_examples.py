@@ -14,9 +14,8 @@ LINES = {
     "faster_rcnn_head": ["pool5 (100, 512, 7, 7)", "bitwise equal: True", "gradients equal: True"],
     "lung_nodules": ["right: 27 of 27", "beside: 3.0 mm from", "moved: 0.7 mm from"],
     "photo_batch": [
-        "batch: (6, 3, 64, 64) float32",
-        "made larger:  at most 0.99 from Pillow's BILINEAR",
-        "made smaller: at most 1.00 from Pillow's BOX",
+        "batch: (100, 3, 64, 64) float32 4.9 MB",
+        "Pillow's crops differ by at most 1.00",
     ],
     "picture_crops": ["means   from 64 to 64", "points  from 0 to 239", "outside: [0 0 0]"],
     "tensorflow_or_torchvision": [
