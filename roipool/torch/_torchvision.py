@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib
 import math
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from roipool._definitions import Definition
+from roipool._dtypes import FLOATS
 from roipool._layout import Shape4
 from roipool.compat import _conventions as conventions
 from roipool.torch._families import FAMILIES, Family, Settings
@@ -21,10 +23,18 @@ from roipool.torch._memory import Bridge, is_channels_last
 from roipool.torch._operators import BRIDGES
 from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
 
+
+def _without_bytes(name: str) -> Family:
+    """Return the family of an operation, of whose features torchvision refuses bytes."""
+    family = copy.copy(FAMILIES[name])
+    family.op = dataclasses.replace(family.op, dtypes=FLOATS)
+    return family
+
+
 # The initial value of torchvision's maxima.
-ROI_POOL = copy.copy(FAMILIES["roi_pool"])
+ROI_POOL = _without_bytes("roi_pool")
 ROI_POOL.rules = conventions.CELLS_FROM_LOWEST_FLOAT32
-ROI_ALIGN = FAMILIES["roi_align"]
+ROI_ALIGN = _without_bytes("roi_align")
 PS_ROI_ALIGN = FAMILIES["ps_roi_align"]
 
 

@@ -64,6 +64,30 @@ def test_the_context_in_readme() -> None:
     assert torch.equal(names["detections"], expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_bytes_are_refused_as_by_torchvision(name: str, dtype: torch.dtype) -> None:
+    features, rois = torch.ones((2, 16, 20, 24), dtype=dtype), boxes()
+    with pytest.raises(RuntimeError, match="same type"):
+        OPERATORS[name](features, rois)
+    with (
+        roipool.torch.override_torchvision(),
+        pytest.raises(TypeError, match=rf"features must be .* or float64, got {dtype}"),
+    ):
+        OPERATORS[name](features, rois)
+
+
+@pytest.mark.parametrize("dtype", [torch.quint8, torch.qint8])
+def test_quantised_maps_are_left_to_torchvision(dtype: torch.dtype) -> None:
+    features = torch.quantize_per_tensor(torch.randn(1, 3, 20, 24), 0.05, 0, dtype)
+    rois = torch.quantize_per_tensor(torch.tensor([[0, 1.0, 2, 9, 11]]), 1.0, 0, dtype)
+    expected = ops.roi_align(features, rois, 3, 1.0, 2)
+    with roipool.torch.override_torchvision():
+        found = ops.roi_align(features, rois, 3, 1.0, 2)
+    assert found.dtype is dtype
+    assert torch.equal(found.int_repr(), expected.int_repr())
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_fractional_batch_indices_are_cut_as_by_torchvision(name: str) -> None:
     features, rois = torch.randn(2, 16, 20, 24), boxes()
