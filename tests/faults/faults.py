@@ -117,6 +117,14 @@ DEFINITIONS = [
         "tests/ops/test_crop_ends.py tests/ops/test_oracle.py tests/ops/test_goldens.py",
     ),
     Fault(
+        "crop: filter",
+        f"{KERNELS}/crop_and_resize.h",
+        "if (width > T(1)) {",
+        "if (width > T(2)) {",
+        "skips cells of crops that are made up to half as small",
+        "tests/ops/test_antialias.py tests/ops/test_oracle.py",
+    ),
+    Fault(
         "crop: TensorFlow's gradient",
         f"{KERNELS}/crop_and_resize.h",
         "  if (axis.bins > 1) grid.step = (axis.high - axis.low) * cells_per_step(axis);\n",
@@ -239,6 +247,22 @@ ENGINES = [
         "return !job.chunk.is_first;",
         "half precision: the sums of an image without boxes in the last chunk are not stored",
         "tests/engines/test_chunks.py",
+    ),
+    Fault(
+        "engine: end of the maps",
+        f"{KERNELS}/cpu/pixels.h",
+        "return end - map.line(last) < width * map.channels + channels_of_pixel;",
+        "return end < map.line(last);",
+        "the last pixel of the maps is loaded with what lies behind them",
+        "tests/engines/test_pixels.py",
+    ),
+    Fault(
+        "engine: end of a row of bins",
+        f"{KERNELS}/cpu/pixels.h",
+        "if (wide_int(left) * channels >= channels_of_pixel) {",
+        "if (left > 1) {",
+        "bins of one channel are stored over what lies behind the result",
+        "tests/engines/test_pixels.py",
     ),
 ]
 

@@ -144,6 +144,12 @@ CALLS_ON_A_PICTURE: dict[str, tuple[int, Callable[..., Any]]] = {
             maps, FRACTIONS, np.zeros(CROPS), SIZE, **more
         ),
     ),
+    "antialias": (
+        0,
+        lambda maps, **more: roipool.crop_and_resize(
+            maps, FRACTIONS, np.zeros(CROPS), SIZE, antialias=True, **more
+        ),
+    ),
     "nearest": (
         0,
         lambda maps, **more: roipool.crop_and_resize(
