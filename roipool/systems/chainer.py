@@ -237,6 +237,7 @@ SYSTEMS = {
     "chainer.roi_average_pooling_2d": System(
         "compat.chainer.roi_average_pooling_2d",
         "compat.chainer.roi_average_pooling_2d_backward",
+        stored=("chainer",),
         options=("spatial_scale",),
         scales="above 0",
         boxes=boxes.y_first,

@@ -45,6 +45,7 @@ _AVERAGE_POOLING = System(
     "compat.chainercv.ps_roi_average_pooling_2d",
     "compat.chainercv.ps_roi_average_pooling_2d_backward",
     options=("spatial_scale", "group_size"),
+    stored=("chainercv",),
     scales="above 0",
     boxes=boxes.y_first,
     finite=True,

@@ -24,6 +24,7 @@ _ALIGN = VOLUMES._replace(
     boxes=_boxes,
     names=names_of(medicaldetectiontoolkit.FORM),
     layouts=("NCHW",),
+    stored=("mdt_align_3d",),
     oracle=Oracle(VOLUMES),
 )
 SYSTEMS = {

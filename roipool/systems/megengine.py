@@ -37,6 +37,7 @@ def _compared(mode: str, rules: Rules) -> Compared:
 _AVERAGE = System(
     "compat.megengine.roi_align",
     "compat.megengine.roi_align_backward",
+    stored=("megengine",),
     options=("spatial_scale", "sampling_ratio", "aligned"),
     pairs=True,
     fixed={"mode": "average"},
@@ -65,6 +66,7 @@ _MAX = _AVERAGE._replace(
 )
 _POOLED = System(
     "compat.megengine.roi_pooling",
+    stored=("megengine_pooling",),
     options=("spatial_scale",),
     fixed={"mode": "max"},
     names=names_of(megengine.FORM, scale="spatial_scale"),

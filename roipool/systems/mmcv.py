@@ -168,6 +168,43 @@ def _single_numbers(case: Call) -> Call:
     return single_scale(replace(case, options=case.options | {"gamma": gamma}))
 
 
+def _deform_options(case: Case) -> tuple[float, int, float]:
+    return case.scale, case.sampling, case.record["gamma"]
+
+
+def _deformed(case: Case) -> Any:
+    offset = case.inputs.get("offset")
+    return mmcv.deform_roi_pool(case.features, case.rois, offset, case.size, *_deform_options(case))
+
+
+def _deformed_gradient(case: Case) -> Any:
+    offset = case.inputs.get("offset")
+    return mmcv.deform_roi_pool_backward(
+        case.grad, case.rois, offset, case.features.shape, *_deform_options(case)
+    )
+
+
+def _deform_terms(case: Case) -> Any:
+    return np.abs(case.features).max()
+
+
+def _deform_gradient_terms(case: Case) -> Any:
+    return np.abs(case.grad).sum(axis=(0, 2, 3)).max()
+
+
+def _offset_gradient(case: Case) -> Any:
+    return mmcv.deform_roi_pool_backward_offset(
+        case.grad, case.features, case.rois, case.offset, *_deform_options(case)
+    )
+
+
+def _offset_terms(case: Case) -> Any:
+    """Return bounds on the sums of slopes of each bin, by x and y."""
+    sides = np.abs(case.rois[:, 3:] - case.rois[:, 1:3]) * case.scale * case.record["gamma"]
+    upstream = np.abs(case.grad).sum(axis=1, keepdims=True)
+    return 2 * upstream * np.abs(case.features).max() * sides[:, :, None, None]
+
+
 _DEFORM = System(
     "compat.mmcv.deform_roi_pool",
     "compat.mmcv.deform_roi_pool_backward",
@@ -179,6 +216,15 @@ _DEFORM = System(
     forms=("table",),
     names=names_of(mmcv.DEFORM_FORM, offset="offsets"),
     oracle=Oracle(_DEFORM_ORACLE, _single_numbers),
+    goldens={
+        "mmcv deform_roi_pool": Answer("mmcv_deform", "deform", _deformed, terms=_deform_terms),
+        "mmcv deform_roi_pool gradient": Answer(
+            "mmcv_deform", "deform_grad", _deformed_gradient, terms=_deform_gradient_terms
+        ),
+        "mmcv deform_roi_pool offset gradient": Answer(
+            "mmcv_deform", "deform_grad_offset", _offset_gradient, terms=_offset_terms
+        ),
+    },
     compared={
         "mmcv.deform_roi_pool": Compared(
             options={"gamma": 0.1},

@@ -68,6 +68,7 @@ _CROPS = System(
     "compat.model_garden.multilevel_crop_and_resize_backward",
     "compat.model_garden.multilevel_crop_and_resize_backward_boxes",
     options=("sample_offset",),
+    stored=("model_garden",),
     samples="one",
     boxes=_boxes,
     layouts=("NHWC",),

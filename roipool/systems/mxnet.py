@@ -121,11 +121,13 @@ SYSTEMS = {
     "mxnet.contrib_ROIAlign position_sensitive": _CONTRIB_ALIGN.only_called(
         fixed={"position_sensitive": True},
         is_position_sensitive=True,
+        stored=("mxnet_ps",),
         oracle=Oracle(CORE["ps_roi_align"], single_scale),
     ),
     "mxnet.contrib_PSROIPooling": System(
         "compat.mxnet.contrib_PSROIPooling",
         "compat.mxnet.contrib_PSROIPooling_backward",
+        stored=("mxnet_ps",),
         options=("spatial_scale", "group_size"),
         scales="up to 1",
         boxes=lambda case: {"rois": case.rois, "output_dim": case.grad.shape[1]},

@@ -128,6 +128,7 @@ _POOL = System(
 _CROP = System(
     "compat.onnx.CropAndResize",
     "compat.onnx.CropAndResize_backward",
+    stored=("pinned_crops",),
     options=("extrapolation_value",),
     fixed={"mode": "bilinear"},
     samples="one",

@@ -202,6 +202,7 @@ _PS_RULES = replace(PS_ROI_POOL, extra="rounded pixel")
 _PS_POOL = System(
     "compat.openvino.PSROIPooling",
     "compat.openvino.PSROIPooling_backward",
+    stored=("openvino_ps",),
     options=("spatial_scale",),
     boxes=lambda case: {"rois": case.rois, "output_dim": case.grad.shape[1]},
     names=names_of(openvino.PS_FORM),
@@ -228,6 +229,7 @@ _PS_CROP = _PS_POOL.only_called(
 _EXTRACTOR = System(
     "compat.openvino.ExperimentalDetectronROIFeatureExtractor",
     "compat.openvino.ExperimentalDetectronROIFeatureExtractor_backward",
+    stored=("openvino_pyramids",),
     options=("spatial_scale", "sampling_ratio", "aligned"),
     scales="powers of 2",
     samples="grid",

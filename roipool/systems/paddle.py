@@ -114,6 +114,7 @@ _POOL = System(
 _PS_POOL = System(
     "compat.paddle.psroi_pool",
     "compat.paddle.psroi_pool_backward",
+    stored=("paddle_ps",),
     options=("spatial_scale",),
     boxes=_with_counts,
     names=_NAMES,

@@ -132,6 +132,8 @@ class System(NamedTuple):
         Fields of `roipool.tools.libraries.Task` for an installed library; empty if none has it.
     goldens : mapping
         Stored answers of releases, by title.
+    stored : tuple of str
+        Further files of stored answers, which tests in a checkout compare by themselves.
     compared : mapping
         Entries of `roipool compare`, by name.
     """
@@ -163,6 +165,7 @@ class System(NamedTuple):
     is_semantics: bool = True
     asked: Mapping[str, Any] = {}
     goldens: Mapping[str, Answer] = {}
+    stored: tuple[str, ...] = ()
     compared: Mapping[str, Compared] = {}
 
     def group_size(self, options: Mapping[str, Any], size: tuple[int, int]) -> tuple[int, int]:
@@ -179,7 +182,8 @@ class System(NamedTuple):
 
     def only_called(self, **changes: Any) -> System:
         """Return a changed copy that takes part only in random calls and their oracle's checks."""
-        return self._replace(**{"is_semantics": False, "goldens": {}, "compared": {}, **changes})
+        nothing: dict[str, Any] = {"goldens": {}, "stored": (), "compared": {}}
+        return self._replace(**{"is_semantics": False, **nothing, **changes})
 
 
 class Oracle(NamedTuple):

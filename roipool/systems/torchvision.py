@@ -182,6 +182,7 @@ SYSTEMS = {
     "torchvision.MultiScaleRoIAlign": System(
         "compat.torchvision.MultiScaleRoIAlign.forward",
         "compat.torchvision.MultiScaleRoIAlign.backward",
+        stored=("torchvision_multiscale",),
         options=("spatial_scale", "sampling_ratio", "canonical_scale", "canonical_level"),
         scales="powers of 2",
         fixed={"featmap_names": ["0", "1", "2"]},

@@ -29,6 +29,7 @@ OWN_INPUTS = (
     "chainer_align",
     "chainer_max_pooling",
     "chainer_pooling",
+    "mmcv_deform",
     "mmcv_prroi",
     "mmcv_riroi",
     "mmcv_rotated",

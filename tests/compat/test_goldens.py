@@ -14,7 +14,7 @@ import pytest
 from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import FOLDER
 
-from roipool.systems import ANSWERS
+from roipool.systems import ANSWERS, SYSTEMS
 from roipool.verification.released import Answer
 
 
@@ -57,7 +57,6 @@ ELSEWHERE = {
     "mdt_align_3d": "compat/test_volumes.py",
     "megengine": "compat/test_megengine.py",
     "megengine_pooling": "compat/test_megengine.py",
-    "mmcv_deform": "compat/test_mmcv_deform.py",
     "model_garden": "compat/test_model_garden.py",
     "mxnet_ps": "compat/test_position_sensitive.py",
     "paddle_ps": "compat/test_position_sensitive.py",
@@ -66,6 +65,10 @@ ELSEWHERE = {
     "antialias": "ops/test_antialias.py",
     "torchvision_multiscale": "compat/test_pyramids.py",
 }
+
+
+def test_rows_name_the_files_of_other_tests() -> None:
+    assert {file for row in SYSTEMS.values() for file in row.stored} <= ELSEWHERE.keys()
 
 
 def test_every_golden_file_is_used() -> None:
