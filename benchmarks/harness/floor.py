@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import roipool
+from harness.ours import offsets_of
 from roipool.compat import torchvision
 from roipool.tools.libraries import Level, Task, channels_of_groups
 
@@ -118,6 +119,11 @@ def _touched_cells(task: Task, level: Level) -> int:
     if task.operation == "crop_and_resize":
         images = rois[:, 0].astype(np.int32)
         grad = roipool.crop_and_resize_backward(ones, rois[:, 1:], images, shape)
+    elif task.operation == "deform_roi_pool":
+        offsets = offsets_of(task._replace(layout="NCHW"), level)
+        grad = roipool.deform_roi_pool_backward(
+            ones, rois, offsets, shape, level.scale, task.sampling_ratio
+        )
     else:
         grad = roipool.roi_align_backward(
             ones, rois, shape, level.scale, task.sampling_ratio, aligned=task.aligned

@@ -10,10 +10,11 @@ import numpy as np
 
 import roipool
 from roipool import _arguments as check
+from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
 from roipool.tools.libraries import Level, Library, Task
 
-__all__ = ["Roipool", "moved", "prepare"]
+__all__ = ["Roipool", "moved", "offsets_of", "prepare"]
 
 
 class Roipool(Library):
@@ -35,6 +36,8 @@ class Roipool(Library):
             return _crop_and_resize(task, level)
         if task.operation.startswith("ps_"):
             return _position_sensitive(task, level)
+        if task.operation == "deform_roi_pool":
+            return _deform_roi_pool(task, level)
         return (_roi_pool if task.operation == "roi_pool" else _roi_align)(task, level)
 
 
@@ -97,6 +100,33 @@ def _position_sensitive(task: Task, level: Level) -> Callable[..., Any]:
     if task.backward:
         return functools.partial(torchvision.ps_roi_pool_backward, level.grad, rois, x.shape, scale)
     return functools.partial(torchvision.ps_roi_pool, x, rois, task.output_size, scale)
+
+
+def offsets_of(task: Task, level: Level) -> Any:
+    """Return normally distributed offsets of the bins, where the maps are."""
+    size = (*task.output_size, 2) if task.layout == "NHWC" else (2, *task.output_size)
+    rng = np.random.default_rng(0)
+    offsets = rng.standard_normal((len(level.rois), *size), np.float32)
+    return conventions.library_of(level.features).xp().asarray(offsets)
+
+
+def _deform_roi_pool(task: Task, level: Level) -> Callable[..., Any]:
+    x, rois, scale, ratio = level.features, level.rois, level.scale, task.sampling_ratio
+    offsets, layout = offsets_of(task, level), check.layout(task.layout)
+    if task.backward:
+        return functools.partial(
+            roipool.deform_roi_pool_backward,
+            level.grad,
+            rois,
+            offsets,
+            x.shape,
+            scale,
+            ratio,
+            layout=layout,
+        )
+    return functools.partial(
+        roipool.deform_roi_pool, x, rois, offsets, task.output_size, scale, ratio, layout=layout
+    )
 
 
 def _roi_pool(task: Task, level: Level) -> Callable[..., Any]:

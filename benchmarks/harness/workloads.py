@@ -149,6 +149,7 @@ _PICTURE = {"levels": ((800, 1333, 1),), "channels": 3}
 _SMALL = {"levels": ((50, 52, 16),), "channels": 100}
 _TINY = {"levels": ((8, 8, 16),), "channels": 1, "image": (128, 128)}
 _TWO = {"sampling_ratio": 2, "aligned": False}
+_DEFORM = {"operation": "deform_roi_pool", "sampling_ratio": 2}
 _TRAIN = {"images": 2}
 _MASK = {"output_size": (14, 14)}
 _MAX = {"mode": "max"}
@@ -185,6 +186,7 @@ _ALL = (
         _TWO,
         {"operation": "ps_roi_align"},
     ),
+    _row("fpn-deform", "", "W1a, each bin moved", _best, 1000, _PYRAMID, _DEFORM),
     _row("stress-max-align", "", "maxima of W1a's samples", _best, 1000, _PYRAMID, _TWO, _MAX),
     _row("stress-whole-image", "", "the whole image each time", _same(0, 0, 1, 1), 10, _P3),
     _row("stress-identical", "", "one box each time", _same(0.4, 0.4, 0.5, 0.5), 1000, _P3, _TWO),

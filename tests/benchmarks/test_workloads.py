@@ -107,6 +107,7 @@ def test_compulsory_bytes_by_hand(
         ("roi_align", "max", 2, True),
         ("roi_pool", "avg", 0, True),
         ("crop_and_resize", "avg", 0, True),
+        ("deform_roi_pool", "avg", 2, True),
     ],
 )
 def test_our_call_is_what_the_task_says(
@@ -132,6 +133,10 @@ def test_our_call_is_what_the_task_says(
         expected = reference.crop_and_resize(x, boxes, images, (2, 4), **more)
         if backward:
             expected = reference.crop_and_resize_backward(grad, boxes, images, shape, **more)
+    elif operation == "deform_roi_pool":
+        place = ours.offsets_of(task, levels[0]), (2, 4) if not backward else shape
+        function = reference.deform_roi_pool_backward if backward else reference.deform_roi_pool
+        expected = function(grad if backward else x, rois, *place, 0.5, sampling, **more)
     elif operation == "roi_pool":
         expected, argmax = reference.roi_pool(x, rois, (2, 4), 0.5, return_argmax=True, **more)
         if backward:
