@@ -38,6 +38,11 @@ from roipool.ops.deform_roi_pool import (
     deform_roi_pool_backward_offsets,
     deform_roi_pool_backward_rois,
 )
+from roipool.ops.deformable_ps_roi_pool import (
+    deformable_ps_roi_pool,
+    deformable_ps_roi_pool_backward,
+    deformable_ps_roi_pool_backward_offsets,
+)
 from roipool.ops.multilevel_roi_align import (
     assign_levels,
     multilevel_roi_align,
@@ -81,6 +86,9 @@ __all__ = [
     "deform_roi_pool_backward_mask",
     "deform_roi_pool_backward_offsets",
     "deform_roi_pool_backward_rois",
+    "deformable_ps_roi_pool",
+    "deformable_ps_roi_pool_backward",
+    "deformable_ps_roi_pool_backward_offsets",
     "free_memory",
     "get_cache_limit",
     "get_num_threads",

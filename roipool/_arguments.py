@@ -473,12 +473,9 @@ def of_bins(
     return nchw_view(array) if layout == "NHWC" else array
 
 
-def with_offsets(
-    name: str, values: Any, regions: Regions, size: tuple[int, int], layout: Layout
-) -> Regions:
-    """Return regions whose boxes have the offsets of their bins behind their corners."""
-    offsets = of_bins(name, values, 2, len(regions.boxes), size, layout)
-    columns = cast(offsets, regions.boxes.dtype).reshape(len(offsets), 2 * math.prod(size))
+def with_offsets(offsets: Array, regions: Regions) -> Regions:
+    """Return regions whose boxes have the offsets of their bins, NCHW, behind their corners."""
+    columns = cast(offsets, regions.boxes.dtype).reshape(len(offsets), math.prod(offsets.shape[1:]))
     library = LIBRARY_OF[type(columns)] or NUMPY
     return regions._replace(boxes=library.xp().concatenate([regions.boxes, columns], axis=1))
 
@@ -526,8 +523,12 @@ class Form(NamedTuple):
         x, and always have indices of their own.
     features, grad_output, input_shape : str
         Names of the maps, of the gradient of pooled values, and of the maps' shape.
-    offsets : str or None
-        Name of the argument with the offsets of bins, where bins are moved.
+    offsets, mask : str or None
+        Names of the arguments with the offsets of bins, where bins are moved, and with weights of
+        bins.
+    moves_by_class : bool
+        Whether offsets are those of parts of a box, for each class of channels, rather than those
+        of bins for all channels.
     read : callable
         Returns checked boxes from the arguments `boxes` and `indices`, the number of images, the
         dtype of the maps, and this form.
@@ -542,6 +543,8 @@ class Form(NamedTuple):
     grad_output: str = "grad_output"
     input_shape: str = "input_shape"
     offsets: str | None = None
+    mask: str | None = None
+    moves_by_class: bool = False
     read: Callable[[Any, Any, int, np.dtype[Any], Form], Regions] = regions
 
     def numbers(self, size: Sequence[int]) -> int:
@@ -551,7 +554,8 @@ class Form(NamedTuple):
 
 CORNERS = Form()
 VOLUMES = Form(columns=("x1", "y1", "z1", "x2", "y2", "z2"))
-DEFORMED = Form(offsets="offsets")
+DEFORMED = Form(offsets="offsets", mask="mask")
+DEFORMED_BY_CLASS = Form(offsets="offsets", moves_by_class=True)
 ROTATED = Form(columns=("centre x", "centre y", "width", "height", "angle"))
 CROPS = Form(
     "boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), True, read=_crop_regions
@@ -594,13 +598,14 @@ def size_pair(name: str, value: Any) -> tuple[int, int]:
     return rows, columns
 
 
-def sampling_pair(name: str, value: Any) -> tuple[int, int]:
+def sampling_pair(name: str, value: Any, least: int = 0) -> tuple[int, int]:
     """Return samples per bin (vertical, horizontal), or groups of bins; 0: as many as needed."""
     rows, columns = (value, value) if type(value) is int else _pair(name, value)
-    if not (0 <= rows <= MAX_SAMPLING_RATIO and 0 <= columns <= MAX_SAMPLING_RATIO):
-        zero = "as many as bins" if name == "group_size" else "adaptive"
+    if not (least <= rows <= MAX_SAMPLING_RATIO and least <= columns <= MAX_SAMPLING_RATIO):
+        zero = " (as many as bins)" if name in ("group_size", "part_size") else " (adaptive)"
+        lowest = str(least) if least else f"0{zero}"
         raise ValueError(
-            f"{name} must be from 0 ({zero}) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
+            f"{name} must be from {lowest} to {MAX_SAMPLING_RATIO}, got {shown(value)}"
         )
     return rows, columns
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roipool import _cpu
-from roipool._arguments import CORNERS, CROPS, DEFORMED, ROTATED, VOLUMES, Form
+from roipool._arguments import (
+    CORNERS,
+    CROPS,
+    DEFORMED,
+    DEFORMED_BY_CLASS,
+    ROTATED,
+    VOLUMES,
+    Form,
+)
 from roipool._dtypes import FLOATS, FLOATS_AND_BYTES
 
 
@@ -117,14 +125,21 @@ class Variant(NamedTuple):
     has_argmax : bool
         Whether it is a maximum: then the forward takes ``return_argmax``, and the backward needs
         the argmax. Otherwise it is an average, linear in the features.
-    by_boxes : str or None
-        The definition of its gradient with respect to the boxes, where it has one.
+    by_boxes, by_offsets : str or None
+        The definitions of its gradients with respect to the boxes, and to the offsets of bins,
+        where it has them.
     """
 
     definition: str
     options: Mapping[str, Any] = {}
     has_argmax: bool = False
     by_boxes: str | None = None
+    by_offsets: str | None = None
+
+    @property
+    def by_numbers(self) -> str | None:
+        """The definition of its gradient with respect to all numbers of boxes that engines get."""
+        return self.by_boxes or self.by_offsets
 
     @property
     def bin_value(self) -> str:
@@ -185,7 +200,7 @@ class Op:
 
     @property
     def backward_mask(self) -> str | None:
-        return f"{self.backward}_mask" if self.is_deformable else None
+        return f"{self.backward}_{self.form.mask}" if self.form.mask is not None else None
 
     @property
     def functions(self) -> dict[str, str]:
@@ -264,9 +279,19 @@ OPS: dict[str, Op] = {
         ),
         Op(
             "deform_roi_pool",
-            {"avg": Variant("deform_roi_pool", by_boxes="deform_roi_pool")},
+            {
+                "avg": Variant(
+                    "deform_roi_pool", by_boxes="deform_roi_pool", by_offsets="deform_roi_pool"
+                )
+            },
             placing=("spatial_scale", "sampling_ratio", "gamma"),
             form=DEFORMED,
+        ),
+        Op(
+            "deformable_ps_roi_pool",
+            {"avg": Variant("deformable_ps_roi_pool", by_offsets="deformable_ps_roi_pool")},
+            placing=("spatial_scale", "samples", "group_size", "gamma"),
+            form=DEFORMED_BY_CLASS,
         ),
         Op(
             "crop_and_resize",

@@ -114,10 +114,10 @@ def groups_of_bins(given: Sequence[int], size: Sequence[int]) -> tuple[int, int]
 def pooled_channels(name: str, count: int, group_size: Sequence[int]) -> int:
     """Return the channels of pooled values for those of the features, which are argument `name`."""
     down, across = group_size
-    pooled, rest = divmod(count, max(1, down * across))  # 0 where there are no bins
-    if rest:
+    groups = max(1, down * across)  # 0 where there are no bins
+    if count % groups:
         raise ValueError(
             f"{name} must have a multiple of {down} x {across} channels, one for each group of "
             f"bins, got {count}"
         )
-    return pooled
+    return count // groups

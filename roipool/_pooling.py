@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -186,7 +186,7 @@ class Call:
         self.engine = self.library.engine
         self._device = None if array is None else self.library.device(array)
 
-    def __enter__(self) -> Call:
+    def __enter__(self) -> Self:
         if self._device is not None:
             self._device.__enter__()
         return self
@@ -212,12 +212,12 @@ class Call:
         boxes, indices = arrays[form.boxes], arrays.get(form.indices)
         regions = form.read(boxes, indices, maps.shape[0], maps.dtype, form)
         size = check.size_pair(form.size, output_size)
-        if form.offsets is not None:
-            regions = self._with_offsets(regions, size, layout)
         pooling = Pooling(definition, size, layout, empty_value, rules)
         # Not a call, for the sake of small ones.
         if definition.name in POINTWISE or definition.group_size != (1, 1):
             check_sizes(form.features, maps.shape, form.size, pooling)
+        if form.offsets is not None:
+            regions = self._with_offsets(regions, pooling, maps.shape)
         return maps, regions, pooling
 
     def checked_backward(
@@ -261,10 +261,10 @@ class Call:
         regions = self.regions(shape[0], gradient.dtype)
         count, groups = len(regions.boxes), definition.group_size
         size = check.grad_output(gradient_name, gradient, count, shape, layout, groups)
-        if self._form.offsets is not None:
-            regions = self._with_offsets(regions, size, layout)
         pooling = Pooling(definition, size, layout, rules=rules, scales=scales)
         check_sizes(name, shape, gradient_name, pooling)
+        if self._form.offsets is not None:
+            regions = self._with_offsets(regions, pooling, shape)
         return gradient, regions, pooling
 
     def regions(self, images: int, dtype: np.dtype[Any]) -> Regions:
@@ -286,9 +286,11 @@ class Call:
         weights = self.mask(regions, pooling)
         return grad_output if weights is None else weighted(grad_output, weights)
 
-    def _with_offsets(self, regions: Regions, size: tuple[int, int], layout: Layout) -> Regions:
-        name = str(self._form.offsets)
-        return check.with_offsets(name, self._arrays[name], regions, size, layout)
+    def _with_offsets(self, regions: Regions, pooling: Pooling, maps: Shape4) -> Regions:
+        """Return boxes with the offsets of their bins, on maps of such a shape."""
+        name, size, layout = str(self._form.offsets), pooling.output_size, pooling.layout
+        offsets = check.of_bins(name, self._arrays[name], 2, len(regions.boxes), size, layout)
+        return check.with_offsets(offsets, regions)
 
     # ---- What the engine computes
 

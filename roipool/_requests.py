@@ -97,7 +97,7 @@ class RequestsOf:
         self._definition = module.definition
         self._placing = tuple(inspect.signature(module.definition).parameters)
         self._rules: MaxRules = getattr(module, "RULES", MaxRules())
-        self._by_boxes = {variant.by_boxes for variant in op.variants.values()} - {None}
+        self._by_numbers = {variant.by_numbers for variant in op.variants.values()} - {None}
         self._choices = choices_of(op)
 
     def has_argmax(self, given: Arguments) -> bool:
@@ -118,7 +118,7 @@ class RequestsOf:
         filling = check.any_float(str(op.filling), given[str(op.filling)]) if has_filling else 0.0
         pooling = Pooling(definition, size, layout, filling, self._rules, scales)
         check_sizes("features", shape, op.size, pooling)
-        moves = definition.name in self._by_boxes
+        moves = definition.name in self._by_numbers
         return Request(op.forward, op.form.numbers(size), moves, pooling)
 
 

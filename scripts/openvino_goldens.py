@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import openvino
-from openvino import opset15
+from openvino import opset1, opset15
 from openvino.utils.node_factory import NodeFactory
 
 CASES = 30
@@ -165,6 +166,50 @@ def write_position_sensitive(folder: Path, rng: np.random.Generator) -> None:
     np.savez_compressed(folder / "openvino_ps.npz", **arrays)
 
 
+def write_deformable(folder: Path, rng: np.random.Generator) -> None:
+    """Write inputs, options and answers of DeformablePSROIPooling; some have no offsets."""
+    arrays: dict[str, Any] = {}
+    for number in range(CASES):
+        scale = float(np.float32(rng.choice([1.0, 0.5, 0.25, 1 / 16, 0.3])))
+        images, height, width = (int(n) for n in rng.integers((1, 1, 1), (3, 9, 9)))
+        group, of_class, classes, part = (int(n) for n in rng.integers(1, (5, 3, 4, 5)))
+        across, down = (int(n) for n in rng.integers(1, 5, 2))
+        deviation = float(np.float32(rng.choice([0.1, 0.5, 1.0])))
+        rois = upright_boxes(rng, 6, images, max(height, width) / scale)
+        rois[::3, 1:] = rois[::3, [3, 4, 1, 2]]
+        if number % 5 == 4:
+            rois[4, 0] = -1
+        shape = images, of_class * classes * group * group, height, width
+        maps = rng.normal(size=shape).astype(np.float32)
+        offsets = rng.normal(size=(6, 2 * classes, part, part)).astype(np.float32)
+        options = of_class * classes, scale, group, across, down, deviation, part
+        inputs = (maps, rois) if number % 6 == 5 else (maps, rois, offsets)
+        pooled = computed(partial(deformable_node, options), *inputs)
+        found = {"options": np.array(options), "maps": maps, "rois": rois, "pooled": pooled}
+        if len(inputs) > 2:
+            found["offsets"] = offsets
+        arrays |= {f"case{number}_{key}": value for key, value in found.items()}
+    np.savez_compressed(folder / "openvino_deformable.npz", **arrays)
+
+
+def deformable_node(options: tuple[Any, ...], maps: Any, rois: Any, offsets: Any = None) -> Any:
+    """Return DeformablePSROIPooling-1, whose last input may be missing."""
+    channels, scale, group, across, down, deviation, part = options
+    return opset1.deformable_psroi_pooling(
+        maps,
+        rois,
+        channels,
+        scale,
+        group,
+        "bilinear_deformable",
+        across,
+        down,
+        deviation,
+        part,
+        offsets,
+    )
+
+
 def write_pyramids(folder: Path, rng: np.random.Generator) -> None:
     """Write inputs, options and answers of the feature extractor."""
     arrays = {}
@@ -212,6 +257,7 @@ def main() -> None:
     write(folder, "openvino", rotated, rotated_cases(np.random.default_rng(15)))
     write(folder, "openvino_upright", upright, upright_cases(np.random.default_rng(9)))
     write_position_sensitive(folder, np.random.default_rng(1))
+    write_deformable(folder, np.random.default_rng(2))
     write_pyramids(folder, np.random.default_rng(6))
     processor = openvino.Core().get_property("CPU", "FULL_DEVICE_NAME")
     print(f"openvino {openvino.__version__}, {processor}")

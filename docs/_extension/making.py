@@ -162,6 +162,8 @@ def _by_boxes(op: Op, variant: Variant) -> str:
             names = op.backward_boxes, op.backward_offsets, op.backward_mask
             return "`{}`; of offsets `{}`, of a mask `{}`".format(*names)
         return f"`{op.backward_boxes}`" + (": centre, size and angle" if op.is_rotated else "")
+    if variant.by_offsets:
+        return f"zero: boxes are rounded; of offsets `{op.backward_offsets}`"
     if variant.bin_value == "sample":
         return "not offered"
     return "zero: whole cells do not move with a box"

@@ -49,6 +49,14 @@ def float32_number(name: str, value: Any) -> float:
     return number
 
 
+def float32_share(name: str, value: Any) -> float:
+    """Return a number from 0 to 1 that the system stores as float32."""
+    number = float32_number(name, value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {shown(value)}")
+    return number
+
+
 def adaptive_if_not_positive(name: str, value: Any) -> tuple[int, int]:
     """Return a sampling ratio, for systems in which any number below 1 is adaptive."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):

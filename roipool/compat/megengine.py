@@ -1,4 +1,4 @@
-"""MegEngine's ``functional.vision.roi_pooling`` and ``roi_align``, as its CPU computes them."""
+"""MegEngine's ``roi_pooling``, ``roi_align`` and ``deformable_psroi_pooling``, as on its CPU."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
+from roipool.compat import _deformable_ps as deformable
 
 MegEngineMode: TypeAlias = Literal["average", "max"]
 _MODES: tuple[MegEngineMode, ...] = get_args(MegEngineMode)
 _RULES = conventions.FROM_LOWEST_FLOAT32._replace(outside_is_zero=True)
 _CELLS = conventions.CELLS_FROM_LOWEST_FLOAT32
 FORM = Form(size="output_shape", features="inp", read=conventions.numbered_boxes)
+DEFORMABLE_FORM = FORM._replace(size="pooled_h and pooled_w", offsets="trans", moves_by_class=True)
 
 
 def _cells(mode: str, scale: float, *, gathers: bool = False) -> Definition:
@@ -245,3 +247,191 @@ def roi_align_backward(
             return call.average_backward(gradient, regions, pooling, maps.shape)
         _, argmax = call.maximum(maps, regions, pooling)
         return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
+
+
+def _deformable(
+    part_size: int,
+    pooled_h: int,
+    pooled_w: int,
+    sample_per_part: int,
+    spatial_scale: float,
+    trans_std: float,
+) -> tuple[Definition, tuple[int, int]]:
+    """Return the definition, and the rows and columns of bins, which are those of parts."""
+    size = check.size_pair("pooled_h and pooled_w", (pooled_h, pooled_w))
+    if check.size_pair("part_size", part_size) != size:
+        raise ValueError(
+            f"part_size must be pooled_h and pooled_w, {size[0]} and {size[1]}: MegEngine reads "
+            f"offsets of other parts from wrong places; got {part_size}"
+        )
+    definition = deformable.placed(
+        conventions.float32_number("spatial_scale", spatial_scale),
+        check.sampling_pair("sample_per_part", sample_per_part, least=1),
+        (1, 1),
+        conventions.float32_number("trans_std", trans_std),
+    )
+    return definition, size
+
+
+def deformable_psroi_pooling(
+    inp: Array,
+    rois: Any,
+    trans: Array | None,
+    no_trans: bool,
+    part_size: int,
+    pooled_h: int,
+    pooled_w: int,
+    sample_per_part: int,
+    spatial_scale: float,
+    trans_std: float = 0.1,
+) -> Array:
+    """Deformable ROI pooling as ``megengine.functional.nn.deformable_psroi_pooling``.
+
+    In spite of its name it is not position-sensitive: all bins read the same channels.
+
+    Parameters
+    ----------
+    inp : ndarray
+        Maps, shape (N, C, H, W).
+    rois : array_like
+        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
+    trans : ndarray or None
+        Offsets of bins, shape (K, 2, pooled_h, pooled_w): to the right, then down. None only with
+        `no_trans`.
+    no_trans : bool
+        Whether no bin moves; `trans` is then not read.
+    part_size : int
+        The same as `pooled_h` and `pooled_w`.
+    pooled_h, pooled_w : int
+        Rows and columns of bins.
+    sample_per_part : int
+        Samples per bin, down and across.
+    spatial_scale : float
+        Map cells per image pixel, kept in float32.
+    trans_std : float
+        Multiplies offsets to give shares of the box's sides; kept in float32.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, C, pooled_h, pooled_w).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    See Also
+    --------
+    roipool.deformable_ps_roi_pool : The same with ``group_size=1``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import megengine
+    >>> inp = np.tile(np.arange(9, dtype=np.float32), (1, 1, 9, 1))
+    >>> trans = np.array([[[[0, 1], [0, 1]], [[0, 0], [0, 0]]]], np.float32)
+    >>> megengine.deformable_psroi_pooling(
+    ...     inp, [[0, 2, 2, 5, 5]], trans, False, 2, 2, 2, 2, 1.0
+    ... ).round(3)
+    array([[[[2. , 4.4],
+             [2. , 4.4]]]], dtype=float32)
+    """
+    trans = deformable.offsets_unless(no_trans, "trans", trans)
+    with deformable.ExactCall(DEFORMABLE_FORM, inp=inp, rois=rois, trans=trans) as call:
+        placed, size = _deformable(
+            part_size, pooled_h, pooled_w, sample_per_part, spatial_scale, trans_std
+        )
+        maps, regions, pooling = call.checked_forward(placed, size)
+        call.check_part_size(size)
+        return call.average([maps], regions, pooling)
+
+
+def deformable_psroi_pooling_backward(
+    grad_output: Array,
+    rois: Any,
+    trans: Array | None,
+    input_shape: Sequence[int],
+    no_trans: bool,
+    part_size: int,
+    pooled_h: int,
+    pooled_w: int,
+    sample_per_part: int,
+    spatial_scale: float,
+    trans_std: float = 0.1,
+) -> Array:
+    """Return the gradient of :func:`deformable_psroi_pooling` with respect to `inp`.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, pooled_h, pooled_w).
+    input_shape : sequence of int
+        (N, C, H, W).
+    rois, trans, no_trans, part_size, pooled_h, pooled_w, sample_per_part, spatial_scale, trans_std
+        As in the forward.
+
+    Returns
+    -------
+    ndarray
+        Shape `input_shape`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    trans = deformable.offsets_unless(no_trans, "trans", trans)
+    arrays = {"grad_output": grad_output, "rois": rois, "trans": trans}
+    with deformable.ExactCall(DEFORMABLE_FORM, **arrays) as call:
+        placed, size = _deformable(
+            part_size, pooled_h, pooled_w, sample_per_part, spatial_scale, trans_std
+        )
+        gradient, regions, pooling, shape = call.checked_backward(placed, input_shape)
+        call.check_part_size(size)
+        conventions.check_bins("grad_output", gradient, size, "pooled_h and pooled_w")
+        return call.average_backward(gradient, regions, pooling, shape)
+
+
+def deformable_psroi_pooling_backward_trans(
+    grad_output: Array,
+    inp: Array,
+    rois: Any,
+    trans: Array,
+    part_size: int,
+    pooled_h: int,
+    pooled_w: int,
+    sample_per_part: int,
+    spatial_scale: float,
+    trans_std: float = 0.1,
+) -> Array:
+    """Return the gradient of :func:`deformable_psroi_pooling` with respect to `trans`.
+
+    As in MegEngine it is 0 for a sample at a whole coordinate, where interpolation has a kink.
+
+    Parameters
+    ----------
+    grad_output : ndarray
+        Shape (K, C, pooled_h, pooled_w), in the dtype of `inp`.
+    inp, rois, trans, part_size, pooled_h, pooled_w, sample_per_part, spatial_scale, trans_std
+        As in the forward.
+
+    Returns
+    -------
+    ndarray
+        The shape of `trans`; float64 for float64 maps, else float32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+    """
+    arrays = {"grad_output": grad_output, "inp": inp, "rois": rois, "trans": trans}
+    with deformable.ExactCall(DEFORMABLE_FORM, **arrays) as call:
+        placed, size = _deformable(
+            part_size, pooled_h, pooled_w, sample_per_part, spatial_scale, trans_std
+        )
+        gradient, maps, regions, pooling = call.checked_backward_boxes(placed)
+        call.check_part_size(size)
+        conventions.check_bins("grad_output", gradient, size, "pooled_h and pooled_w")
+        return call.moved_backward_offsets(gradient, maps, regions, pooling)

@@ -14,22 +14,36 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form
 from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._errors import shown
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
-from roipool.compat import _rotated
+from roipool.compat import _mxnet_deformable, _rotated
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
-
-FORM = Form(
-    size="pooled_size",
-    features="data",
-    grad_output="out_grad",
-    input_shape="data_shape",
-    read=functools.partial(conventions.numbered_boxes, unknown_image="zero"),
+from roipool.compat._mxnet_deformable import (
+    contrib_DeformablePSROIPooling,
+    contrib_DeformablePSROIPooling_backward,
+    contrib_DeformablePSROIPooling_backward_trans,
 )
+
+__all__ = [
+    "ROIAlign",
+    "ROIAlign_backward",
+    "ROIPooling",
+    "ROIPooling_backward",
+    "contrib_DeformablePSROIPooling",
+    "contrib_DeformablePSROIPooling_backward",
+    "contrib_DeformablePSROIPooling_backward_trans",
+    "contrib_PSROIPooling",
+    "contrib_PSROIPooling_backward",
+    "contrib_ROIAlign",
+    "contrib_ROIAlign_backward",
+    "contrib_RROIAlign",
+    "contrib_RROIAlign_backward",
+]
+
+FORM, DEFORMABLE_FORM = _mxnet_deformable.FORM, _mxnet_deformable.DEFORMABLE_FORM
 ROTATED_FORM = FORM._replace(
     columns=check.ROTATED.columns,
     read=functools.partial(_rotated.boxes_in_degrees, unknown_image="zero"),
@@ -37,10 +51,7 @@ ROTATED_FORM = FORM._replace(
 
 
 def _scale(spatial_scale: Any) -> float:
-    scale = conventions.float32_number("spatial_scale", spatial_scale)
-    if not 0 <= scale <= 1:
-        raise ValueError(f"spatial_scale must be from 0 to 1, got {spatial_scale}")
-    return scale
+    return conventions.float32_share("spatial_scale", spatial_scale)
 
 
 def _pair(pooled_size: Any) -> tuple[int, int]:
@@ -106,7 +117,10 @@ def ROIPooling(  # noqa: N802 - MXNet's name
              [18., 19.]]]], dtype=float32)
     """
     with Call(FORM, data=data, rois=rois) as call:
-        placed, size = Definition("roi_pool", _scale(spatial_scale)), _pair(pooled_size)
+        placed, size = (
+            Definition("roi_pool", _scale(spatial_scale)),
+            _pair(pooled_size),
+        )
         maps, regions, pooling = call.checked_forward(placed, size, rules=CELLS_FROM_LOWEST_FLOAT32)
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
@@ -500,7 +514,10 @@ def ROIAlign(  # noqa: N802
              [20.5, 22. ]]]], dtype=float32)
     """
     with Call(FORM, data=data, rois=rois) as call:
-        placed, size = Definition("mxnet_roi_align", _scale(spatial_scale)), _pair(pooled_size)
+        placed, size = (
+            Definition("mxnet_roi_align", _scale(spatial_scale)),
+            _pair(pooled_size),
+        )
         maps, regions, pooling = call.checked_forward(placed, size, rules=FROM_LOWEST_FLOAT32)
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)

@@ -21,7 +21,11 @@ from roipool._definitions import Definition
 from roipool._pooling import Call, MaxRules, Pooling, check_sizes
 from roipool._types import Mode
 from roipool.compat import _conventions as conventions
-from roipool.compat import _openvino_pooling, _rotated
+from roipool.compat import _openvino_deformable, _openvino_pooling, _rotated
+from roipool.compat._openvino_deformable import (
+    DeformablePSROIPooling,
+    DeformablePSROIPooling_backward,
+)
 from roipool.compat._openvino_pooling import (
     PSROIPooling,
     PSROIPooling_backward,
@@ -30,6 +34,8 @@ from roipool.compat._openvino_pooling import (
 )
 
 __all__ = [
+    "DeformablePSROIPooling",
+    "DeformablePSROIPooling_backward",
     "ExperimentalDetectronROIFeatureExtractor",
     "ExperimentalDetectronROIFeatureExtractor_backward",
     "PSROIPooling",
@@ -55,6 +61,7 @@ def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], for
 ALIGN_FORM = Form(size="pooled_h and pooled_w", features="data", read=_boxes)
 ROTATED_FORM = ALIGN_FORM._replace(columns=ROTATED.columns)
 POOL_FORM, PS_FORM = _openvino_pooling.POOL_FORM, _openvino_pooling.PS_FORM
+DEFORMABLE_FORM = _openvino_deformable.FORM
 
 
 def _align(mode: str, sampling_ratio: int, spatial_scale: float, aligned_mode: str) -> Definition:

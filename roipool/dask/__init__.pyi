@@ -145,6 +145,21 @@ def deform_roi_pool(
     out: None = None,
     keep_order: bool = True,
 ) -> Array: ...
+def deformable_ps_roi_pool(
+    features: Array,
+    rois: ArrayLike | Sequence[NDArray[Any]],
+    offsets: NDArray[Any],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    samples: int | Sequence[int] = 4,
+    *,
+    group_size: int | Sequence[int] = 0,
+    gamma: float = 0.1,
+    batch_indices: ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+    keep_order: bool = True,
+) -> Array: ...
 def crop_and_resize(
     features: Array,
     boxes: ArrayLike,

@@ -135,7 +135,7 @@ def _tables(op: Op, given: Mapping[str, Any], maps: Sequence[Array]) -> Tables:
     regions = op.form.read(given[op.boxes], given[op.indices], images, dtype, op.form)
     boxes = check.swap_xy(regions.boxes) if op.form.is_normalised else regions.boxes
     tables = {op.boxes: boxes, op.indices: regions.batch_indices}
-    for name in filter(None, (op.form.offsets, "mask" if op.is_deformable else None)):
+    for name in filter(None, (op.form.offsets, op.form.mask)):
         if given[name] is not None:
             tables[name] = check.number_array(name, given[name])
     if given.get("levels") is not None:

@@ -321,6 +321,47 @@ def deform_roi_pool_backward_mask(
     batch_indices: Array | ArrayLike | None = None,
     layout: Layout = "NCHW",
 ) -> Array: ...
+def deformable_ps_roi_pool(
+    features: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    offsets: Array | NDArray[Any],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    samples: int | Sequence[int] = 4,
+    *,
+    group_size: int | Sequence[int] = 0,
+    gamma: float = 0.1,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Array: ...
+def deformable_ps_roi_pool_backward(
+    grad_output: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    offsets: Array | NDArray[Any],
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    samples: int | Sequence[int] = 4,
+    *,
+    group_size: int | Sequence[int] = 0,
+    gamma: float = 0.1,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Array: ...
+def deformable_ps_roi_pool_backward_offsets(
+    grad_output: Array | NDArray[Any],
+    features: Array | NDArray[Any],
+    rois: Array | ArrayLike | Sequence[Array],
+    offsets: Array | NDArray[Any],
+    spatial_scale: float = 1.0,
+    samples: int | Sequence[int] = 4,
+    *,
+    group_size: int | Sequence[int] = 0,
+    gamma: float = 0.1,
+    batch_indices: Array | ArrayLike | None = None,
+    layout: Layout = "NCHW",
+) -> Array: ...
 def crop_and_resize(
     features: Array | NDArray[Any],
     boxes: Array | ArrayLike,

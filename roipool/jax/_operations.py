@@ -15,6 +15,7 @@ import roipool
 from roipool import _arguments as check
 from roipool import _levels
 from roipool._arrays import NUMPY
+from roipool._by_class import OffsetsByClass
 from roipool._definitions import Op
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._layout import (
@@ -402,6 +403,30 @@ def volumes_of(name: str, value: Any, order: VolumeLayout) -> Array:
     return volumes
 
 
+class OperationByClass(OffsetsByClass, DeformedOperation):
+    """The public functions of an operation whose offsets are those of parts and classes."""
+
+    _join = staticmethod(jnp.concatenate)
+
+    def _bins(self, given: Arguments) -> tuple[int, int]:
+        return bins_of(self.op, given)
+
+    def _array(self, name: str, given: Arguments) -> Array:
+        """Return an array of pooled values or maps."""
+        return float_maps(name, given[name])
+
+    def _with_table(self, given: Arguments, images: int, like: Array) -> Arguments:
+        """Return the arguments with boxes in one table, and with offsets as a JAX array.
+
+        Boxes are rounded, and have no gradient.
+        """
+        boxes, indices = Operation._boxes(self, given, images, like.dtype)
+        own = {self.op.boxes: jax.lax.stop_gradient(boxes), self.op.indices: indices}
+        # Offsets of all types are added up as kernels compute them.
+        offsets = coordinates(number_table("offsets", given["offsets"]), like.dtype)
+        return {**given, **own, "offsets": offsets.astype(real_dtype(like.dtype))}
+
+
 class PyramidOperation(Operation):
     """The public functions of an operation that pools each box from one of several maps."""
 
@@ -643,6 +668,8 @@ def level_numbers(levels: Array) -> Array:
 
 def operation_of(op: Op) -> Operation:
     """Return the public functions of an operation of one map."""
+    if op.form.moves_by_class:
+        return OperationByClass(op)
     return DeformedOperation(op) if op.is_deformable else Operation(op)
 
 

@@ -3,6 +3,7 @@
 #pragma once
 #include "crop_and_resize.h"
 #include "deform_roi_pool.h"
+#include "deformable_ps_roi_pool.h"
 #include "garden_crop.h"
 #include "precise_roi_pool.h"
 #include "roi_align.h"
@@ -51,7 +52,8 @@
   ROW(garden_crop,              crop,  0, 0)  \
   ROW(deform_roi_pool,          moved, 1, 2)  \
   ROW(mmcv_deform_roi_pool,     moved, 1, 2)  \
-  ROW(mmcv_deform_roi_offsets,  moved, 1, 2)
+  ROW(mmcv_deform_roi_offsets,  moved, 1, 2)  \
+  ROW(deformable_ps_roi_pool,   moved, 1, 2)
 #endif
 // clang-format on
 
@@ -111,6 +113,39 @@ ROIPOOL_HD void visit_bins(Definition definition, const Axis<T>& axis, int first
 #undef ROIPOOL_CASE
     default: return;
   }
+}
+
+// Whether boxes are rounded: they have no gradient, though their moved bins have one.
+#ifdef ROIPOOL_PLAYGROUND
+ROIPOOL_HD bool rounds_boxes(Definition) { return false; }
+#else
+ROIPOOL_HD bool rounds_boxes(Definition definition) {
+  return definition == define_deformable_ps_roi_pool;
+}
+#endif
+
+// How far an offset of 1 moves the bins of a box, where the factor is 1: in the caller's unit or,
+// of rounded boxes, in map cells.
+template <typename T>
+ROIPOOL_HD double moved_side(Definition definition, const Axis<T>& axis) {
+  if (rounds_boxes(definition)) return static_cast<double>(rounded_box(axis).length);
+  return static_cast<double>(axis.high) - static_cast<double>(axis.low);
+}
+
+// Where a moved bin lies along an axis.
+template <typename T>
+struct MovedSide {
+  T start;
+  T length;
+};
+template <typename T>
+ROIPOOL_HD MovedSide<T> side_of_moved_bin(Definition definition, const Axis<T>& axis, int bin) {
+  if (rounds_boxes(definition)) {
+    const CornerGrid<T> grid = corner_grid(axis, rounded_box(axis), bin);
+    return {grid.start, grid.bin_length};
+  }
+  const MovedBin<T> moved = moved_bin(axis, sample_grid(axis), bin);
+  return {moved.grid.start + T(moved.number) * moved.grid.bin_length, moved.grid.bin_length};
 }
 
 // Adds all bins of one box to the sink, for a pointwise definition.

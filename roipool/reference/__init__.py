@@ -33,6 +33,11 @@ from roipool.reference._deform_roi_pool import (
     deform_roi_pool_backward_offsets,
     deform_roi_pool_backward_rois,
 )
+from roipool.reference._deformable_ps_roi_pool import (
+    deformable_ps_roi_pool,
+    deformable_ps_roi_pool_backward,
+    deformable_ps_roi_pool_backward_offsets,
+)
 from roipool.reference._garden_crop import (
     multilevel_garden_crop,
     multilevel_garden_crop_backward,
@@ -98,6 +103,7 @@ from roipool.reference._rules import (
     CAFFE_ROI_ALIGN,
     COUNTS,
     CROP_AND_RESIZE,
+    DEFORMABLE_PS_ROI_POOL,
     DIVISORS,
     EDGES,
     MMCV_ROI_ALIGN_MAX,
@@ -125,6 +131,7 @@ __all__ = [
     "CAFFE_ROI_ALIGN",
     "COUNTS",
     "CROP_AND_RESIZE",
+    "DEFORMABLE_PS_ROI_POOL",
     "DIVISORS",
     "EDGES",
     "MMCV_ROI_ALIGN_MAX",
@@ -158,6 +165,9 @@ __all__ = [
     "deform_roi_pool_backward",
     "deform_roi_pool_backward_offsets",
     "deform_roi_pool_backward_rois",
+    "deformable_ps_roi_pool",
+    "deformable_ps_roi_pool_backward",
+    "deformable_ps_roi_pool_backward_offsets",
     "lines_of",
     "mmcv_riroi_align_rotated",
     "mmcv_riroi_align_rotated_backward",

@@ -34,6 +34,7 @@ Cells: TypeAlias = list[tuple[int, Any]]  # with their weights
 # The position of a sample, from the start of the side, the length and the number of the bin, the
 # sample's number plus its centre, and the number of samples. Systems differ by roundings only.
 POSITIONS: dict[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
+    "deformable": lambda start, length, p, i, count: start + i * (length / count),
     "caffe2": lambda start, length, p, i, count: start + p * length + i * length / count,
     "paddle": lambda start, length, p, i, count: start + length * (p + i / count),
     "openvino": lambda start, length, p, i, count: start + p * length + length / count * i,
@@ -133,8 +134,11 @@ def _grid(rules: Rules, place: Place) -> Line:
     count = samples_per_bin(rules, length, place.bins, place.ratio, real, place.other_real)
     bin_size, of = length / real(place.bins), POSITIONS[place.order]
     if place.moved is not None:
-        factor, offset = place.moved
-        start = start + real(factor) * length * real(offset)
+        factor, offset = map(real, place.moved)
+        if place.order == "deformable":  # the bin's own start
+            start = real(place.p) * bin_size + start + offset * factor * length
+        else:
+            start = start + factor * length * offset
 
     def position(i: int) -> Scalar:
         into_bin = real(i) + real(rules.centre)

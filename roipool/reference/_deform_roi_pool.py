@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from roipool.reference._bins import crossed, line_of, places_of
 from roipool.reference._inputs import (
     Array,
     Box,
     DType,
     Floats,
     Pair,
-    Real,
     Rois,
     Size,
     as_boxes,
@@ -25,48 +22,15 @@ from roipool.reference._inputs import (
     shape_nchw,
     to_nchw,
 )
-from roipool.reference._loops import Averages, Bin, Definition, Motion, Sample, Slopes
+from roipool.reference._loops import Averages, Bin, Motion, Sample, Slopes
+from roipool.reference._moved_bins import MovedBins, table_of
 from roipool.reference._rules import ROI_ALIGN, held_slopes
 
 RULES = ROI_ALIGN.of_boxes(True)
 
 
-class _Options(NamedTuple):
-    """The options of a call; `gamma` multiplies offsets."""
-
-    scale: float
-    ratio: Pair
-    gamma: float
-    real: Real
-    count_real: Real
-
-    def offset(self, box: Box, bins: Pair, ph: int, pw: int) -> tuple[float, float]:
-        """Return the offset of a bin, down and across: they follow the corners, across first."""
-        across, down = np.reshape(box[4:], (2, *bins))[:, ph, pw]
-        return float(down), float(across)
-
-    def define(self, bins: Pair, size: Pair) -> Definition:
-        """Return the bins of boxes with offsets on a map."""
-
-        def definition(box: Box, ph: int, pw: int) -> Bin:
-            x1, y1, x2, y2, *_ = box
-            places = places_of(
-                (x1, y1, x2, y2),
-                (ph, pw),
-                bins,
-                size,
-                scale=self.scale,
-                ratio=self.ratio,
-                real=self.real,
-                other_real=self.count_real,
-            )
-            rows, columns = (
-                line_of(RULES, place._replace(moved=(self.gamma, offset)))
-                for place, offset in zip(places, self.offset(box, bins, ph, pw), strict=True)
-            )
-            return crossed(RULES, rows, columns, self.real)
-
-        return definition
+class _Options(MovedBins):
+    """The options of a call."""
 
     def motion(self, bins: Pair, size: Pair) -> Motion:
         """Return how samples move with the numbers of their box."""
@@ -104,12 +68,8 @@ def _averages(
     images: int,
 ) -> Averages:
     """Return the loops over boxes that have the offsets of their bins behind their corners."""
-    boxes = as_boxes(rois, batch_indices, images)
-    moved = to_nchw(offsets, layout)
-    moved = moved.reshape(len(boxes), math.prod(moved.shape[1:]))
-    table = np.array([[n, *box] for n, box in boxes]).reshape(len(boxes), 5)
-    numbers = 4 + moved.shape[1]
-    return Averages(options.define, np.hstack([table, moved]), None, layout, numbers)
+    table = table_of(as_boxes(rois, batch_indices, images), to_nchw(offsets, layout))
+    return Averages(options.define, table, None, layout, table.shape[1] - 1)
 
 
 def _options(
@@ -117,7 +77,7 @@ def _options(
 ) -> _Options:
     real = as_real(dtype)
     count_real = real if count_dtype is None else as_real(count_dtype)
-    return _Options(scale, as_pair(ratio), float(real(gamma)), real, count_real)
+    return _Options(RULES, scale, as_pair(ratio), float(real(gamma)), real, count_real)
 
 
 def deform_roi_pool(

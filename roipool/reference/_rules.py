@@ -359,6 +359,21 @@ def held_slopes(y: Scalar, x: Scalar, size: Pair, real: Real) -> tuple[list[Pixe
     return for_y if y >= 0 else [], for_x if x >= 0 else []
 
 
+def slopes_between_centres(
+    y: Scalar, x: Scalar, size: Pair, real: Real
+) -> tuple[list[Pixel], list[Pixel]]:
+    """The slopes of a sample at (y, x) that is held at the centres of the outermost cells.
+
+    There are none where it is outside, held, or on a cell's centre.
+    """
+    border = BORDERS["hold half a cell"]
+    if border.excludes(y, size[0]) or border.excludes(x, size[1]):
+        return [], []
+    at = [min(max(one, real(0)), real(of - 1)) for one, of in zip((y, x), size, strict=True)]
+    rows, columns = (floor_and_ceil(one, of, real) for one, of in zip(at, size, strict=True))
+    return slopes(rows, columns)
+
+
 class Reading(NamedTuple):
     """Whether samples read their neighbours of weight 0, and those outside the first cell."""
 
@@ -387,6 +402,16 @@ ROI_POOL = Rules("half away", extra="cell", minimum=1.0, samples="cells", reduce
 OPENVINO_ROI_POOL = replace(ROI_POOL, edges="exact floor and ceil")
 ROI_AVERAGE_POOL = Rules("half away", minimum=1.0, samples="cells")
 PS_ROI_POOL = Rules("half away", rounding_unit="pixel", extra="pixel", minimum=0.1, samples="cells")
+DEFORMABLE_PS_ROI_POOL = Rules(
+    "half away",
+    rounding_unit="pixel",
+    shift=0.5,
+    extra="pixel",
+    minimum=0.1,
+    centre=0.0,
+    border="hold half a cell",
+    divisor="samples inside",
+)
 TORCHVISION_PS_ROI_POOL = replace(ROI_AVERAGE_POOL, cut=1)
 PRECISE_ROI_POOL = Rules(samples="integral", border="zero")
 ROI_ALIGN = Rules(shift=(0.0, 0.5), minimum=(1.0, None))

@@ -41,16 +41,27 @@ def with_zero_offsets(case: Case) -> dict[str, Any]:
     return {**in_any_form(case), "offsets": in_layout(offsets, case.layout)}
 
 
-def offsets_of(case: Case) -> FloatArray:
-    """Return offsets (K, 2, rows, columns) that follow from the boxes: to halves, or any."""
+def with_offsets_of_parts(case: Case) -> dict[str, Any]:
+    """Return boxes in the case's form, with offsets for parts of each, for all channels alike.
+
+    There are as many parts as bins, fewer or more, by the case's options.
+    """
+    more = int(np.sum(case.options["samples"])) % 4 - 2
+    offsets = offsets_of(case, (2, *(max(1, size + more) for size in case.size)))
+    return {**in_any_form(case), "offsets": in_layout(offsets, case.layout)}
+
+
+def offsets_of(case: Case, shape: tuple[int, ...] | None = None) -> FloatArray:
+    """Return offsets that follow from the boxes: to halves, or any; usually (2, rows, columns)."""
     x1, y1, x2, y2 = case.rois[:, 1:].T
-    number = np.arange(2 * math.prod(case.size))
+    shape = shape or (2, *case.size)
+    number = np.arange(math.prod(shape))
     with np.errstate(all="ignore"):
         by_place = (7.3 * x1 + 1.9 * y1 + 0.7 * x2 + 3.1 * y2)[:, None]
         offsets = (by_place * (1 + number % 7) + 0.37 * number) % 4 - 2
         offsets = np.where(by_place % 3 < 1, np.round(2 * offsets) / 2, offsets)
     offsets = np.where(offsets > 1.99, np.nan, offsets)
-    return np.asarray(offsets.reshape(len(case.rois), 2, *case.size))
+    return np.asarray(offsets.reshape(len(case.rois), *shape))
 
 
 def y_first(case: Case) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from roipool._arguments import CORNERS, CROPS, DEFORMED, ROTATED
+from roipool._arguments import CORNERS, CROPS, DEFORMED, DEFORMED_BY_CLASS, ROTATED
 from roipool._definitions import OPS, TRAITS, Op, Variant
 from roipool.reference import (
     CROP_AND_RESIZE,
@@ -36,6 +36,7 @@ _SAMPLES = {
 _BOXES = {
     CORNERS: boxes.in_any_form,
     DEFORMED: boxes.with_offsets,
+    DEFORMED_BY_CLASS: boxes.with_offsets_of_parts,
     ROTATED: boxes.turned,
     CROPS: boxes.fractions,
 }
@@ -97,6 +98,11 @@ _COMPARED = {
         rules=ROI_ALIGN,
         example="roipool.deform_roi_pool(x, rois, offsets, 2, sampling_ratio=2)",
     ),
+    "deformable_ps_roi_pool": Compared(
+        is_listed=False,
+        is_live=False,
+        example="roipool.deformable_ps_roi_pool(x_of_groups, rois, offsets, 2, samples=2)",
+    ),
     "crop_and_resize": Compared(
         box_gradient=boxes.of_fractions,
         is_listed=False,
@@ -122,7 +128,7 @@ def _row(name: str, op: Op, variant: Variant) -> System:
         (variant.by_boxes and op.backward_boxes) or "",
         op.backward_offsets or "",
         options=(*op.placing, *filter(None, (op.filling,))),
-        pairs="sampling_ratio" in op.placing,
+        pairs=bool({"sampling_ratio", "samples"} & {*op.placing}),
         fixed={**variant.options, **({"return_argmax": True} if variant.has_argmax else {})},
         returns=("pooled", "argmax") if variant.has_argmax else ("pooled",),
         samples="area" if variant.is_integral else _SAMPLES[TRAITS[variant.definition].kind],

@@ -8,8 +8,15 @@ from typing import Any
 
 from roipool.compat import megengine
 from roipool.reference import ROI_POOL, Rules
-from roipool.systems import core
-from roipool.systems.oracles import ALIGN, LOWEST_FLOAT32, POOL, from_lowest, single_scale
+from roipool.systems import boxes, core
+from roipool.systems.oracles import (
+    ALIGN,
+    LOWEST_FLOAT32,
+    POOL,
+    from_lowest,
+    single_numbers,
+    single_scale,
+)
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.case import Case
 
@@ -89,6 +96,44 @@ _MEAN_OF_CELLS = _POOLED._replace(
         )
     },
 )
+_CORE_DEFORMABLE = core.SYSTEMS["deformable_ps_roi_pool"]._replace(boxes=boxes.with_offsets)
+
+
+def _with_offsets(case: Case) -> dict[str, Any]:
+    """Return boxes with an offset for each bin, and the numbers of bins and parts."""
+    rows, columns = case.size
+    sizes = {"pooled_h": rows, "pooled_w": columns, "part_size": case.size}
+    return {**boxes.with_offsets(case), **sizes, "no_trans": False}
+
+
+def _of_all_channels(case: Case) -> Case:
+    case = single_numbers(case)
+    return replace(case, options=case.options | {"group_size": 1})
+
+
+_DEFORMABLE = System(
+    "compat.megengine.deformable_psroi_pooling",
+    "compat.megengine.deformable_psroi_pooling_backward",
+    offset_gradient="compat.megengine.deformable_psroi_pooling_backward_trans",
+    options=("spatial_scale", "samples", "gamma"),
+    samples="grid",
+    boxes=_with_offsets,
+    forms=("table",),
+    names=names_of(
+        megengine.DEFORMABLE_FORM,
+        trans="offsets",
+        sample_per_part="samples",
+        trans_std="gamma",
+    ),
+    oracle=Oracle(_CORE_DEFORMABLE, _of_all_channels),
+    compared={
+        "megengine.deformable_psroi_pooling": Compared(
+            is_listed=False,
+            is_live=False,
+            example="megengine.deformable_psroi_pooling(x, rois, offsets, False, 2, 2, 2, 2, 1.0)",
+        )
+    },
+)
 SYSTEMS = {
     "megengine.roi_pooling": _POOLED,
     "megengine.roi_pooling average": _MEAN_OF_CELLS,
@@ -104,4 +149,5 @@ SYSTEMS = {
     "megengine.roi_align max gradient": _MAX.only_called(
         backward="compat.megengine.roi_align_backward"
     ),
+    "megengine.deformable_psroi_pooling": _DEFORMABLE,
 }

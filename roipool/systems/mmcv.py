@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from roipool.compat import mmcv
 from roipool.reference import MMCV_ROI_ALIGN_MAX, MMCV_ROI_POOL, ROI_ALIGN
 from roipool.systems import boxes, torchvision
 from roipool.systems.core import SYSTEMS as CORE
-from roipool.systems.oracles import ALIGN, PRECISE, alone, single_scale
+from roipool.systems.oracles import ALIGN, PRECISE, alone, single_numbers, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
-from roipool.verification.case import Case as Call
 from roipool.verification.released import Answer, Case
 
 _NAMES = names_of(mmcv.FORM)
@@ -162,12 +160,6 @@ _PRECISE = System(
 _DEFORM_ORACLE = CORE["deform_roi_pool"]._replace(fixed={"count_dtype": np.float32})
 
 
-def _single_numbers(case: Call) -> Call:
-    """Round the scale and gamma to float32."""
-    gamma = float(np.float32(case.options["gamma"]))
-    return single_scale(replace(case, options=case.options | {"gamma": gamma}))
-
-
 def _deform_options(case: Case) -> tuple[float, int, float]:
     return case.scale, case.sampling, case.record["gamma"]
 
@@ -215,7 +207,7 @@ _DEFORM = System(
     boxes=boxes.with_offsets,
     forms=("table",),
     names=names_of(mmcv.DEFORM_FORM, offset="offsets"),
-    oracle=Oracle(_DEFORM_ORACLE, _single_numbers),
+    oracle=Oracle(_DEFORM_ORACLE, single_numbers),
     goldens={
         "mmcv deform_roi_pool": Answer("mmcv_deform", "deform", _deformed, terms=_deform_terms),
         "mmcv deform_roi_pool gradient": Answer(

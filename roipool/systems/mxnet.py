@@ -6,9 +6,18 @@ from typing import Any
 
 from roipool.compat import mxnet
 from roipool.reference import MXNET_ROI_ALIGN, PS_ROI_POOL, ROI_ALIGN, ROI_POOL
+from roipool.systems import boxes
 from roipool.systems.core import SYSTEMS as CORE
-from roipool.systems.oracles import ALIGN, MAXIMUM_OF_CELLS, POOL, alone, single_scale
+from roipool.systems.oracles import (
+    ALIGN,
+    MAXIMUM_OF_CELLS,
+    POOL,
+    alone,
+    of_each_bin,
+    single_scale,
+)
 from roipool.systems.row import Compared, Oracle, System, names_of
+from roipool.verification.case import Case as CoreCase
 from roipool.verification.released import Answer, Case
 
 _NAMES = names_of(mxnet.FORM, sample_ratio="sampling_ratio")
@@ -96,6 +105,39 @@ _CONTRIB_ALIGN = System(
         )
     },
 )
+
+
+def _with_parts(case: CoreCase) -> dict[str, Any]:
+    """Return boxes with offsets of parts, and the numbers of parts, groups and channels."""
+    given = boxes.with_offsets_of_parts(case)
+    _, _, *parts = given["offsets"].shape
+    channels = case.grad.shape[1]
+    return {**given, "part_size": parts, "group_size": case.size, "output_dim": channels}
+
+
+_DEFORMABLE = System(
+    "compat.mxnet.contrib_DeformablePSROIPooling",
+    "compat.mxnet.contrib_DeformablePSROIPooling_backward",
+    offset_gradient="compat.mxnet.contrib_DeformablePSROIPooling_backward_trans",
+    options=("spatial_scale", "samples", "gamma"),
+    scales="up to 1",
+    samples="grid",
+    boxes=_with_parts,
+    forms=("table",),
+    names=names_of(
+        mxnet.DEFORMABLE_FORM, trans="offsets", sample_per_part="samples", trans_std="gamma"
+    ),
+    is_position_sensitive=True,
+    oracle=Oracle(CORE["deformable_ps_roi_pool"], of_each_bin),
+    compared={
+        "mxnet.contrib_DeformablePSROIPooling": Compared(
+            is_listed=False,
+            is_live=False,
+            example="mxnet.contrib_DeformablePSROIPooling(x_of_groups, rois, offsets, 1.0, "
+            "x.shape[1], 2, 2, 0, 2, 0.1)",
+        )
+    },
+)
 SYSTEMS = {
     "mxnet.ROIPooling": _POOLING,
     "mxnet.ROIPooling gradient": _POOLING.only_called(
@@ -124,6 +166,7 @@ SYSTEMS = {
         stored=("mxnet_ps",),
         oracle=Oracle(CORE["ps_roi_align"], single_scale),
     ),
+    "mxnet.contrib_DeformablePSROIPooling": _DEFORMABLE,
     "mxnet.contrib_PSROIPooling": System(
         "compat.mxnet.contrib_PSROIPooling",
         "compat.mxnet.contrib_PSROIPooling_backward",

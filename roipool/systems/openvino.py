@@ -11,7 +11,7 @@ from roipool._types import Mode
 from roipool.compat import openvino
 from roipool.reference import OPENVINO_ROI_POOL, PS_ROI_POOL, ROI_ALIGN
 from roipool.systems import boxes, core
-from roipool.systems.oracles import ALIGN, CROP, POOL, single_scale, without_samples
+from roipool.systems.oracles import ALIGN, CROP, POOL, of_each_bin, single_scale, without_samples
 from roipool.systems.row import Compared, Oracle, Results, System, names_of
 from roipool.verification import pyramids
 from roipool.verification.case import Case
@@ -226,6 +226,38 @@ _PS_CROP = _PS_POOL.only_called(
     is_position_sensitive=False,
     oracle=Oracle(CROP, _as_one_part),
 )
+
+
+def _with_parts(case: Case) -> dict[str, Any]:
+    """Return boxes with offsets of parts, and the numbers of parts, samples and channels."""
+    given = boxes.with_offsets_of_parts(case)
+    _, _, *parts = given["offsets"].shape
+    samples = np.broadcast_to(case.options["samples"], 2).tolist()
+    more = dict(zip(("spatial_bins_y", "spatial_bins_x"), samples, strict=True))
+    return {**given, **more, "part_size": parts, "output_dim": case.grad.shape[1]}
+
+
+_DEFORMABLE = System(
+    "compat.openvino.DeformablePSROIPooling",
+    "compat.openvino.DeformablePSROIPooling_backward",
+    options=("spatial_scale", "samples", "gamma"),
+    pairs=True,
+    samples="grid",
+    boxes=_with_parts,
+    forms=("table",),
+    names=names_of(openvino.DEFORMABLE_FORM, trans_std="gamma"),
+    is_position_sensitive=True,
+    oracle=Oracle(core.SYSTEMS["deformable_ps_roi_pool"], of_each_bin),
+    compared={
+        "openvino.DeformablePSROIPooling": Compared(
+            is_listed=False,
+            is_live=False,
+            example="openvino.DeformablePSROIPooling(x_of_groups, rois, offsets, "
+            "output_dim=x.shape[1], spatial_scale=1.0, group_size=2, spatial_bins_x=2, "
+            "spatial_bins_y=2, trans_std=0.1, part_size=2)",
+        )
+    },
+)
 _EXTRACTOR = System(
     "compat.openvino.ExperimentalDetectronROIFeatureExtractor",
     "compat.openvino.ExperimentalDetectronROIFeatureExtractor_backward",
@@ -240,6 +272,7 @@ _EXTRACTOR = System(
     oracle=Oracle(core.LEVELS, _in_cells_of_levels),
 )
 SYSTEMS = {
+    "openvino.DeformablePSROIPooling": _DEFORMABLE,
     "openvino.ExperimentalDetectronROIFeatureExtractor": _EXTRACTOR,
     "openvino.PSROIPooling": _PS_POOL,
     "openvino.PSROIPooling bilinear": _PS_CROP,

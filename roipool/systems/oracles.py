@@ -28,6 +28,18 @@ def single_scale(case: Case) -> Case:
     return replace(case, options=case.options | {"spatial_scale": scale})
 
 
+def single_numbers(case: Case) -> Case:
+    """Round the scale, and the factor of offsets, to float32."""
+    gamma = float(np.float32(case.options["gamma"]))
+    return single_scale(replace(case, options=case.options | {"gamma": gamma}))
+
+
+def of_each_bin(case: Case) -> Case:
+    """Do the same, for a system each of whose bins is a group."""
+    case = single_numbers(case)
+    return replace(case, options=case.options | {"group_size": 0})
+
+
 def from_lowest(case: Case, results: Results) -> Results:
     """Start running maxima from the lowest float32."""
     nobody = np.isneginf(results["pooled"])

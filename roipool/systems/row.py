@@ -168,6 +168,16 @@ class System(NamedTuple):
     stored: tuple[str, ...] = ()
     compared: Mapping[str, Compared] = {}
 
+    @property
+    def only_forward(self) -> System:
+        """The row without gradients."""
+        return self._replace(backward="", box_gradient="", offset_gradient="")
+
+    @property
+    def moves_bins(self) -> bool:
+        """Whether bins are moved, by offsets."""
+        return "gamma" in self.options
+
     def group_size(self, options: Mapping[str, Any], size: tuple[int, int]) -> tuple[int, int]:
         """Return the groups of bins, down and across."""
         if not self.is_position_sensitive:

@@ -323,6 +323,47 @@ def deform_roi_pool_backward_mask(
     batch_indices: Tensor | None = None,
     layout: Layout = "NCHW",
 ) -> Tensor: ...
+def deformable_ps_roi_pool(
+    features: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    offsets: Tensor,
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    samples: int | Sequence[int] = 4,
+    *,
+    group_size: int | Sequence[int] = 0,
+    gamma: float = 0.1,
+    batch_indices: Tensor | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Tensor: ...
+def deformable_ps_roi_pool_backward(
+    grad_output: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    offsets: Tensor,
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    samples: int | Sequence[int] = 4,
+    *,
+    group_size: int | Sequence[int] = 0,
+    gamma: float = 0.1,
+    batch_indices: Tensor | None = None,
+    layout: Layout = "NCHW",
+    out: None = None,
+) -> Tensor: ...
+def deformable_ps_roi_pool_backward_offsets(
+    grad_output: Tensor,
+    features: Tensor,
+    rois: Tensor | Sequence[Tensor],
+    offsets: Tensor,
+    spatial_scale: float = 1.0,
+    samples: int | Sequence[int] = 4,
+    *,
+    group_size: int | Sequence[int] = 0,
+    gamma: float = 0.1,
+    batch_indices: Tensor | None = None,
+    layout: Layout = "NCHW",
+) -> Tensor: ...
 def crop_and_resize(
     features: Tensor,
     boxes: Tensor,

@@ -150,7 +150,7 @@ class Family:
         if self.is_pyramid:
             types = {"spatial_scales": "Sequence[float]", **self.placing}
             self.placing = {name: types[name] for name in op.placing}
-        self._by_boxes = {each.by_boxes for each in op.variants.values()} - {None}
+        self._by_numbers = {each.by_numbers for each in op.variants.values()} - {None}
         self.overloads: dict[str, Any] = {}
         self.kernels: dict[tuple[str, str], Callable[..., Any]] = {}
 
@@ -159,8 +159,9 @@ class Family:
         """The operators' names, by verb."""
         kind = "maximum" if self.is_maximum else "average"
         names = {kind: self.name, f"{kind}_backward": f"{self.name}_backward"}
-        if not self.is_maximum and self.op.backward_boxes is not None:
-            names["average_backward_boxes"] = self.op.backward_boxes
+        by_numbers = self.op.backward_boxes or self.op.backward_offsets
+        if not self.is_maximum and by_numbers is not None:
+            names["average_backward_boxes"] = by_numbers
         return names
 
     # ---- What the arguments mean
@@ -205,7 +206,7 @@ class Family:
 
     def moves_with_boxes(self, placing: Sequence[Any]) -> bool:
         """Return whether pooled values follow the boxes, rather than jump from cell to cell."""
-        return self.definition(placing).name in self._by_boxes
+        return self.definition(placing).name in self._by_numbers
 
     # ---- Arguments in the order of the operators
 

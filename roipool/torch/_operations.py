@@ -13,6 +13,7 @@ from torch import Tensor
 
 from roipool import _arguments as check
 from roipool import _levels
+from roipool._by_class import OffsetsByClass
 from roipool._definitions import PYRAMID_OPS, Op
 from roipool._layout import AXES, Layout, Shape4, VolumeLayout, from_ncdhw, in_ncdhw
 from roipool._requests import (
@@ -31,6 +32,18 @@ from roipool.torch._fast_path import FastAverage, fast_average
 from roipool.torch._kernels import check_device, check_tensors
 from roipool.torch._memory import FLOATS, INTEGERS, Bridge, check_memory, is_channels_last
 from roipool.torch._operators import on_device
+
+
+def joined(tensors: list[Tensor], axis: int) -> Tensor:
+    """Return tensors side by side; autocast would refuse some half types."""
+    first, *others = tensors
+    if not others:
+        return first
+    kind = first.device.type
+    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+        return torch.cat(tensors, axis)
+    with torch.autocast(kind, enabled=False):
+        return torch.cat(tensors, axis)
 
 
 class Plan(NamedTuple):
@@ -217,15 +230,14 @@ class Operation:
             torch.full((part.shape[0],), image, dtype=torch.int64, device=part.device)
             for image, part in enumerate(parts)
         ]
-        return torch.cat(list(parts)), torch.cat(numbers)
+        return joined(list(parts), 0), torch.cat(numbers)
 
     def _levels(self, given: Arguments, boxes: Tensor, maps: Tensor) -> Tensor:
         """Return the index of each box's map; the kernels check the values."""
         levels = given["levels"]
         if levels is not None:
             return check_tensor("levels", levels)
-        real = torch.float64 if maps.dtype is torch.float64 else torch.float32
-        corners = boxes.detach()[:, boxes.shape[1] - 4 :].to(real)
+        corners = boxes.detach()[:, boxes.shape[1] - 4 :].to(real_type(maps))
         scales = check.sequence("spatial_scales", given["spatial_scales"])
         return levels_of(corners, *_levels.levels_of_scales(scales))
 
@@ -306,7 +318,7 @@ class DeformedOperation(Operation):
         offsets = self._of_bins("offsets", 2, given, boxes.shape[0])
         check_device("offsets", offsets, name, maps)
         offsets = to_nchw(offsets) if given["layout"] == "NHWC" else offsets
-        real = torch.float64 if maps.dtype is torch.float64 else torch.float32
+        real = real_type(maps)
         return torch.cat([boxes.to(real), offsets.to(real).flatten(1)], 1), indices
 
 
@@ -395,6 +407,41 @@ def as_checked_triple(
     return first, second, third
 
 
+class OperationByClass(OffsetsByClass, DeformedOperation):
+    """The public functions of an operation whose offsets are those of parts and classes."""
+
+    _join = staticmethod(joined)
+    _bins = DeformedOperation._bins
+
+    def _array(self, name: str, given: Arguments) -> Tensor:
+        """Return a tensor of pooled values or maps."""
+        values = readable(name, given[name])
+        if values.dim() != 4:
+            raise ValueError(f"{name} must have 4 dimensions, got {tuple(values.shape)}")
+        return values
+
+    def _with_table(self, given: Arguments, images: int, like: Tensor) -> Arguments:
+        """Return the arguments with boxes in one table, and with readable offsets.
+
+        Boxes are rounded, and have no gradient.
+        """
+        boxes, indices = Operation._boxes(self, {**given, "input_shape": (images,)}, like)
+        table = check_tensor(self.op.boxes, boxes).detach()
+        own = {self.op.boxes: table, self.op.indices: indices}
+        # Offsets of all types are added up as kernels compute them.
+        offsets = readable("offsets", given["offsets"]).to(real_type(like))
+        return {**given, **own, "offsets": offsets}
+
+    def backward_offsets(self, given: Arguments) -> Tensor:
+        """Return the gradient with respect to the offsets."""
+        return in_type_of(super().backward_offsets(given), given["offsets"])
+
+
+def real_type(maps: Tensor) -> torch.dtype:
+    """Return the type in which kernels compute positions on maps."""
+    return torch.float64 if maps.dtype is torch.float64 else torch.float32
+
+
 def readable(name: str, value: Any) -> Tensor:
     """Return a tensor whose elements may be read here; a kernel checks by itself."""
     tensor = check_tensor(name, value)
@@ -412,6 +459,8 @@ def in_type_of(gradient: Tensor, values: Any) -> Tensor:
 
 def operation_of(op: Op) -> Operation:
     """Return the public functions of an operation of one map."""
+    if op.form.moves_by_class:
+        return OperationByClass(op)
     return DeformedOperation(op) if op.is_deformable else Operation(op)
 
 

@@ -92,8 +92,7 @@ def run(
     call(operation.backward, ("gradient",), known["input_shape"])
     if case.dtype not in BYTES:  # whose values no gradient takes
         call(operation.box_gradient, ("box_gradient",), ())
-        if operation.backward or operation.box_gradient:
-            call(operation.offset_gradient, ("offset_gradient",), ())
+        call(operation.offset_gradient, ("offset_gradient",), ())
     if operation.argmax_is_of_batch and "argmax" in results:
         results["argmax"] = _in_each_map(case, results["argmax"])
     return {

@@ -58,6 +58,12 @@ def _sampling_ratio(rng: Random, system: System) -> int | tuple[int, int]:
     return _one_ratio(rng) if rng.random() < 0.5 else (_one_ratio(rng), _one_ratio(rng))
 
 
+def _samples(rng: Random, system: System) -> int | tuple[int, int]:
+    """Draw at least one sample, for both axes or for each."""
+    down, across = (int(number) for number in rng.choice((1, 2, 3, 4, 4, 9), 2))
+    return (down, across) if system.pairs and rng.random() < 0.5 else down
+
+
 def _group_size(rng: Random, system: System) -> int | tuple[int, int]:
     """Draw as many groups as bins, mostly, or another number along each axis."""
     if rng.random() < 0.6:
@@ -95,12 +101,14 @@ def _sample_offset(rng: Random, system: System) -> float:
 
 
 def _gamma(rng: Random, system: System) -> float:
-    return float(rng.choice((0.1, 0.1, 1.0, 0.0, -0.6, rng.uniform(0, 2))))
+    gamma = float(rng.choice((0.1, 0.1, 1.0, 0.0, -0.6, rng.uniform(0, 2))))
+    return min(abs(gamma), 1.0) if system.scales == "up to 1" else gamma
 
 
 DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "spatial_scale": _spatial_scale,
     "sampling_ratio": _sampling_ratio,
+    "samples": _samples,
     "aligned": _flag,
     "group_size": _group_size,
     "clockwise": _flag,

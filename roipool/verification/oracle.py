@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -145,7 +145,7 @@ def against_oracle(
         # The bound for boxes is generous, but a rotated box of few samples can reach it, and so can
         # moved bins, whose samples a GPU adds one by one.
         system = SYSTEMS[case.operation]
-        by_boxes = 4 if system.samples == "points" or system.offset_gradient else 1
+        by_boxes = 4 if system.samples == "points" or system.moves_bins else 1
         pooled = gradient = 6 if system.is_volume else 4  # two for each axis
         if bin_value == "cell":
             pooled, gradient = 0, 0 if _adds_sixteenths(case, terms) else 4
@@ -167,7 +167,7 @@ def _decided_by_rounding(case: Case, got: Array, expected: Array) -> Array:
     if np.isfinite(case.maps).all():
         return np.zeros(got.shape, bool)
     marked = replace(case, maps=(~np.isfinite(case.maps)).astype(np.float64))
-    linear = oracle_of(case.operation).operation._replace(backward="", box_gradient="")
+    linear = oracle_of(case.operation).operation.only_forward
     pooled = ask(marked, operation=linear)["pooled"]
     reads = (pooled != 0).max(axis=(1, 2, 3), initial=False)[:, None]
     return reads & ~(np.isfinite(got) & np.isfinite(expected))
@@ -204,8 +204,9 @@ def _samples_of_turned_bins(case: Case) -> float:
     up as often as down, so n of them err as much as 8 times sqrt(n / 8): 28 roundings for 20 x 20
     samples, where at most 10 were observed. For other boxes the length is 0.
     """
-    ratio, system = case.options.get("sampling_ratio", 0), SYSTEMS[case.operation]
-    if system.samples != "points" and not system.offset_gradient:
+    options, system = case.options, SYSTEMS[case.operation]
+    ratio = options.get("samples", options.get("sampling_ratio", 0))
+    if system.samples != "points" and not system.moves_bins:
         return 0.0
     samples = ratio**2 if isinstance(ratio, int) else math.prod(ratio)
     return math.sqrt(8 * samples)
@@ -275,9 +276,11 @@ def _answers(query: _Query, operation: System) -> tuple[Results, Results]:
     terms = {name: half[1] for name, half in halves.items()}
     if by_boxes:
         answers |= _run(case, real, operation._replace(forward="", backward=""))
-        terms["box_gradient"] = _terms_of_box_gradient(case)
+        if operation.box_gradient:
+            terms["box_gradient"] = _terms_of_box_gradient(case)
         if operation.offset_gradient:
-            terms["offset_gradient"] = _terms_of_offset_gradient(case)
+            parts = answers["offset_gradient"].shape[2:]
+            terms["offset_gradient"] = _terms_of_offset_gradient(case, parts)
     return answers, terms
 
 
@@ -348,17 +351,23 @@ def _terms_of_box_gradient(case: Case) -> Array:
         return np.hstack([scale * np.tile(slopes, 4), unit * _reach(case) * slopes])
 
 
-def _terms_of_offset_gradient(case: Case) -> Array:
-    """Return, for each bin and direction, a bound on the sum of absolute terms.
+def _terms_of_offset_gradient(case: Case, parts: Sequence[int]) -> Array:
+    """Return, for the offset of each part and direction, a bound on the sum of absolute terms.
 
-    A bin that is moved by a multiple of the side adds and subtracts as many slopes.
+    A bin that is moved by a multiple of the side adds and subtracts as many slopes. The side of a
+    rounded box may be longer by two pixels, and is at least a tenth of a cell.
     """
-    upstream = np.abs(case.grad).sum(axis=1, keepdims=True)
+    upstream = np.zeros((len(case.grad), 1, *parts))
+    for row, column in np.ndindex(*case.size):
+        part = row * parts[0] // case.size[0], column * parts[1] // case.size[1]
+        upstream[:, :, *part] += np.abs(case.grad[:, :, row, column]).sum(axis=1, keepdims=True)
     largest = np.max(np.abs(case.maps)[np.isfinite(case.maps)], initial=0.0)
     scale, gamma = (np.abs(float(case.options[name])) for name in ("spatial_scale", "gamma"))
+    more_pixels, more_cells = (2, 0.1) if "samples" in case.options else (0, 0)
     with np.errstate(all="ignore"):
-        sides = np.nan_to_num(np.abs(case.rois[:, 3:5] - case.rois[:, 1:3]), posinf=0.0)
-        return 2 * upstream * largest * gamma * scale * sides[:, :, None, None] * (1 + 2 * gamma)
+        pixels = np.nan_to_num(np.abs(case.rois[:, 3:5] - case.rois[:, 1:3]), posinf=0.0)
+        sides = (pixels + more_pixels) * scale + more_cells
+        return 2 * upstream * largest * gamma * sides[:, :, None, None] * (1 + 2 * gamma)
 
 
 def _compare_missing(got: Array, expected: Array) -> Comparison:

@@ -253,7 +253,7 @@ def differences(case: Case, got: Results, library: Any) -> Comparisons:
     exact = case.dtype == "float64" and np.isfinite(case.maps).all()
     if not exact or "box_gradient" not in got or "boxes" in SYSTEMS[case.operation].boxes(case):
         return
-    alone = SYSTEMS[case.operation]._replace(backward="", box_gradient="")
+    alone = SYSTEMS[case.operation].only_forward
     here = _weighted(case, library, alone, 0, 0.0)[:, None]
     columns = range(got["box_gradient"].shape[1])
     low = np.stack([_weighted(case, library, alone, column, -STEP) for column in columns], axis=1)

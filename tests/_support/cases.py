@@ -25,6 +25,7 @@ PLACING = {
     "sampling_ratio": (2, 1),
     "clockwise": True,
     "group_size": (1, 3),
+    "samples": (2, 3),
     "gamma": 0.2,
 }
 ADAPTIVE = {**PLACING, "sampling_ratio": 0, "aligned": False}
@@ -179,7 +180,8 @@ class DeformedCase(Case):
     def number_gradient(self, *given: Any) -> Any:
         """Return the gradient by corners and offsets."""
         grad, features, boxes, indices = given
-        by_offsets = roipool.deform_roi_pool_backward_offsets(
+        function: Callable[..., Any] = getattr(roipool, str(self.op.backward_offsets))
+        by_offsets = function(
             grad,
             features,
             boxes,
@@ -187,7 +189,8 @@ class DeformedCase(Case):
             batch_indices=indices,
             **self.placing,
         )
-        return np.hstack([self.box_gradient(*given), by_offsets.reshape(len(boxes), -1)])
+        by_corners = self.box_gradient(*given) if self.moves else np.zeros(np.shape(boxes))
+        return np.hstack([by_corners, by_offsets.reshape(len(boxes), -1)])
 
 
 def is_per_image(boxes: Any) -> bool:

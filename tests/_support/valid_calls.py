@@ -52,7 +52,7 @@ def calls_of(op: Op, variant: Variant) -> Iterator[tuple[Callable[..., Any], dic
         values |= {"features": volumes, "grad_output": grad, "input_shape": volumes.shape}
         values[op.size] = (1, 2, 2)
     if op.is_deformable:
-        values |= {"offsets": OFFSETS, "mask": MASK}
+        values |= {"offsets": OFFSETS, "mask": MASK, "samples": 2}
     if op.is_position_sensitive:
         values |= {"group_size": (1, 3), "grad_output": GRAD[:, :1].copy()}
     if variant.has_argmax:

@@ -15,6 +15,7 @@ import roipool
 from roipool.compat import (
     caffe,
     detectron2,
+    megengine,
     mmcv,
     mxnet,
     openvino,
@@ -154,7 +155,7 @@ def test_positions(name: str) -> None:
 
 def test_every_system_has_a_formula() -> None:
     elsewhere = {"onnx.RoiAlign[max]"}  # of its samples' corners
-    elsewhere |= {*PRECISE, *ROTATED, *MOVED}  # tests of their own
+    elsewhere |= {*PRECISE, *ROTATED, *MOVED, *DEFORMABLE}  # tests of their own
     assert set(calls.CALLS) == {*LINES, *elsewhere}, (
         "no formula: write one on docs/systems/FRAMEWORK.md and add it to LINES here"
     )
@@ -266,6 +267,47 @@ def test_moved_bins_lie_there(name: str) -> None:
     expected = [moved(y - 0.5, x - 0.5, box, offset) for (y, x), offset in by_bin]
     tolerance = 1e-12 if name.startswith("roipool") else 1e-6  # gamma is a float32
     np.testing.assert_allclose(found.reshape(2, -1).T, expected, atol=tolerance)
+
+
+def in_groups(planes: Any) -> Any:
+    return planes.repeat(4, axis=1)
+
+
+DEFORMABLE: dict[str, Callable[..., Any]] = {
+    "roipool.deformable_ps_roi_pool": lambda planes, *at: roipool.deformable_ps_roi_pool(
+        in_groups(planes), *at, 2, samples=2, gamma=0.25
+    ),
+    "mxnet.contrib_DeformablePSROIPooling": lambda *at: mxnet.contrib_DeformablePSROIPooling(
+        in_groups(at[0]), *at[1:], 1.0, 2, 2, 2, 2, 2, 0.25
+    ),
+    "openvino.DeformablePSROIPooling": lambda *at: openvino.DeformablePSROIPooling(
+        in_groups(at[0]),
+        *at[1:],
+        output_dim=2,
+        spatial_scale=1.0,
+        group_size=2,
+        spatial_bins_x=2,
+        spatial_bins_y=2,
+        trans_std=0.25,
+        part_size=2,
+    ),
+    "megengine.deformable_psroi_pooling": lambda *at: megengine.deformable_psroi_pooling(
+        *at, False, 2, 2, 2, 2, 1.0, 0.25
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEFORMABLE)
+def test_samples_of_deformable_bins_lie_there(name: str) -> None:
+    positions = formula("deformable_ps_roi_pool", "positions", "operations")
+    box, offsets = (2.5, 1.4, 5.0, 4.6), np.random.default_rng(0).uniform(-1, 1, (1, 2, 2, 2))
+    planes = np.mgrid[: SIZES[0], : SIZES[1]].astype(float)
+    found = DEFORMABLE[name](planes[None], [[0, *box]], offsets)[0]
+    for i, j in np.ndindex(2, 2):
+        dx, dy = offsets[0, :, i, j]
+        for axis, (ends, number, offset) in enumerate(((box[1::2], i, dy), (box[::2], j, dx))):
+            expected = np.mean(positions(*ends, number, 2, offset, samples=2, gamma=0.25))
+            np.testing.assert_allclose(found[axis, i, j], expected, atol=1e-12)
 
 
 def test_levels_are_those_of_the_formula() -> None:

@@ -23,17 +23,22 @@ inline void add_weighted(Value weight, Vector value, Vector* sum) {
   if (weight != Value(0)) *sum = multiply_add(broadcast<Vector>(weight), value, *sum);
 }
 
+// The derivatives of some taps by a number of their box.
+template <typename Value>
+inline const Value* slopes_of_taps(const AxisPlan& plan, const Taps<Value>& taps, int number) {
+  return static_cast<const Value*>(plan.slope[number]) +
+         (taps.weight - static_cast<const Value*>(plan.weight));
+}
+
 template <typename Vector, typename Value>
 void add_bin_gradient(const Job& job, wide_int box, int row, int column,
                       const View<const Value>& map, Vector gradient, BoxGradient<Vector>* sums) {
   const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(row);
   const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(column);
-  const wide_int first_row = rows.weight - static_cast<const Value*>(job.rows.weight);
-  const wide_int first_column = columns.weight - static_cast<const Value*>(job.columns.weight);
-  const Value* by_y1 = static_cast<const Value*>(job.rows.slope[0]) + first_row;
-  const Value* by_y2 = static_cast<const Value*>(job.rows.slope[1]) + first_row;
-  const Value* by_x1 = static_cast<const Value*>(job.columns.slope[0]) + first_column;
-  const Value* by_x2 = static_cast<const Value*>(job.columns.slope[1]) + first_column;
+  const Value* by_y1 = slopes_of_taps(job.rows, rows, 0);
+  const Value* by_y2 = slopes_of_taps(job.rows, rows, 1);
+  const Value* by_x1 = slopes_of_taps(job.columns, columns, 0);
+  const Value* by_x2 = slopes_of_taps(job.columns, columns, 1);
   Vector bin_by_x1 = {}, bin_by_y1 = {}, bin_by_x2 = {}, bin_by_y2 = {};  // registers, not an array
   for (int j = 0; j < rows.count; ++j) {
     Vector value = {}, left = {}, right = {};
@@ -87,6 +92,32 @@ void add_volume_gradient(const Job& job, wide_int box, int row, int column,
   for (int number = 0; number < numbers_of_volume; ++number) {
     sums->by[number] = multiply_add(gradient, by[number], sums->by[number]);
   }
+}
+
+// The gradient of a bin whose box is rounded, so that it moves with its offsets alone: along each
+// axis as the low end of a box would move it. `cell(y, x)` is its value in a map.
+template <typename Value, typename Vector, typename Cell>
+BoxGradient<Vector> moved_bin_gradient(const Job& job, wide_int box, int bin, Cell cell,
+                                       Vector gradient) {
+  const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(bin);
+  const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(bin);
+  const Value* by_y = slopes_of_taps(job.rows, rows, 0);
+  const Value* by_x = slopes_of_taps(job.columns, columns, 0);
+  Vector bin_by_x = {}, bin_by_y = {};
+  for (int j = 0; j < rows.count; ++j) {
+    Vector value = {}, slope = {};
+    for (int i = 0; i < columns.count; ++i) {
+      const Vector one = cell(rows.source[j], columns.source[i]);
+      add_weighted(columns.weight[i], one, &value);
+      add_weighted(by_x[i], one, &slope);
+    }
+    add_weighted(rows.weight[j], slope, &bin_by_x);
+    add_weighted(by_y[j], value, &bin_by_y);
+  }
+  BoxGradient<Vector> by;
+  by.by[0] = gradient * bin_by_x;
+  by.by[1] = gradient * bin_by_y;
+  return by;
 }
 
 // The same where both axes are one.

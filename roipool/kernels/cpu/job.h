@@ -120,6 +120,7 @@ struct Job {
   wide_int images, channels, boxes;  // channels of pooled values
   int group_rows, group_columns;     // of features: each channel of pooled values is pooled from as
                                      // many channels as there are groups, side by side
+  int bins_down, bins_across;        // of a box
   AxisPlan rows, columns;
   VolumePlan* volume;  // null: maps are no volumes
   GroupPlan group_plan;
@@ -194,6 +195,16 @@ inline wide_int numbers_of_box(const Job& job) {
     case paired_bins: return numbers_of_corners + numbers_of_bin * bins_of_box(job);
     default: return is_volume(job) ? numbers_of_volume : numbers_of_corners;
   }
+}
+
+// The lines of a bin along both axes, of which there are as many as bins where they are paired.
+struct BinLines {
+  int row;
+  int column;
+};
+inline BinLines lines_of_bin(const Job& job, int row, int column) {
+  const int bin = row * job.bins_across + column;
+  return job.arrangement == paired_bins ? BinLines{bin, bin} : BinLines{row, column};
 }
 
 inline int groups_of(const Job& job) { return job.group_rows * job.group_columns; }

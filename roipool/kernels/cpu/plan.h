@@ -61,10 +61,12 @@ inline wide_int few_entries_of_bin(const Request& request, Direction direction) 
   const wide_int per_sample = request.entries == listed_samples ? 1 : 2;
   if (traits.kind == kind_crop) return per_sample;
   const wide_int sampling = sampling_of(request, direction);
-  const bool is_grid = traits.kind == kind_grid || traits.kind == kind_moved;
-  if (!is_grid || sampling < 1 || sampling > max_padded_taps) return 0;
+  // Of bins that share no lines there are so many that counting costs more than memory.
+  const bool is_moved = traits.kind == kind_moved;
+  const wide_int most = is_moved ? 2 * max_padded_taps : max_padded_taps;
+  if (!(traits.kind == kind_grid || is_moved) || sampling < 1 || sampling > most) return 0;
   const wide_int entries = per_sample * traits.samples_per_ratio * sampling;
-  return entries <= max_padded_taps ? entries : 0;
+  return entries <= most ? entries : 0;
 }
 
 template <typename T>
@@ -336,6 +338,8 @@ inline void arrange_bins(Request* request, Job* job) {
   request->map_columns = job->columns.size;
   request->bins_down = job->rows.bins;
   request->bins_across = job->columns.bins;
+  job->bins_down = job->rows.bins;
+  job->bins_across = job->columns.bins;
   switch (traits_of(request->definition).kind) {
     case kind_points: flatten(job); break;
     case kind_moved: pair_bins(job); break;
@@ -345,28 +349,36 @@ inline void arrange_bins(Request* request, Job* job) {
   request->numbers = numbers_of_box(*job);
 }
 
-// Multiplies the gradients of a box's offsets by how far an offset of 1 moves a bin. An engine
-// leaves those of bins that move as both ends of the box do.
+// Multiplies the gradients of a box's offsets along an axis by how far an offset of 1 moves a bin.
 template <typename T>
-void scale_offset_gradients(const Request& request, const Job& job, wide_int box) {
-  const T* numbers = static_cast<const T*>(request.boxes) + request.numbers * box;
-  double* gradient = job.grad_boxes + request.numbers * row_of_box(job, box) + numbers_of_corners;
-  for (int axis = 0; axis < numbers_of_bin; ++axis) {
-    const double side = double(numbers[axis + 2]) - double(numbers[axis]);
-    const double moved = request.offset_factor * side;
-    for (wide_int bin = 0; bin < bins_of_box(job); ++bin, ++gradient) {
-      // Neither of them makes a NaN of a 0.
-      *gradient = moved == 0 || *gradient == 0 ? 0 : *gradient * moved;
-    }
+void scale_offset_gradients(const Request& request, const AxisPlan& plan, Direction direction,
+                            wide_int box, double* gradients) {
+  const Axis<T> axis = axis_of_box<T>(request, plan, direction, box);
+  const double moved = request.offset_factor * moved_side(request.definition, axis);
+  for (int bin = 0; bin < plan.bins; ++bin) {
+    // Neither of them makes a NaN of a 0.
+    gradients[bin] = moved == 0 || gradients[bin] == 0 ? 0 : gradients[bin] * moved;
   }
+}
+
+// An engine leaves the gradients of bins that move as both ends of the box do.
+template <typename T>
+void finish_moved_gradient(const Request& request, const Job& job, wide_int box) {
+  double* corners = job.grad_boxes + request.numbers * row_of_box(job, box);
+  double* offsets = corners + numbers_of_corners;
+  if (rounds_boxes(request.definition)) {
+    for (int number = 0; number < numbers_of_corners; ++number) corners[number] = 0;
+  }
+  scale_offset_gradients<T>(request, job.columns, across, box, offsets);
+  scale_offset_gradients<T>(request, job.rows, down, box, offsets + job.columns.bins);
 }
 
 inline void finish_box_gradient(const Request& request, const Job& job, wide_int box) {
   if (job.arrangement != paired_bins) return;
   if (request.double_precision) {
-    scale_offset_gradients<double>(request, job, box);
+    finish_moved_gradient<double>(request, job, box);
   } else {
-    scale_offset_gradients<float>(request, job, box);
+    finish_moved_gradient<float>(request, job, box);
   }
 }
 

@@ -25,6 +25,7 @@ struct BinRange {
 };
 
 inline BinRange bins_of_group(int bins, int groups, int group) {
+  if (groups == bins) return {group, group + 1};  // at once
   const auto first_bin = [bins, groups](wide_int of) {
     return static_cast<int>((of * bins + groups - 1) / groups);
   };
@@ -156,7 +157,7 @@ struct PooledPlace {
   wide_int channel;
 
   PooledPlace(const Job& job, wide_int channel)
-      : strides(strides_of(job, job.rows.bins, job.columns.bins)),
+      : strides(strides_of(job, job.bins_down, job.bins_across)),
         channel(channel * strides.channel) {}
   wide_int at(wide_int box_row, int row, int column) const {
     return box_row * strides.outer + channel + row * strides.row + column * strides.column;
@@ -173,8 +174,8 @@ struct GroupBins {
   BinRange columns;
 
   GroupBins(const Job& job, int row, int column)
-      : rows(bins_of_group(job.rows.bins, job.group_rows, row)),
-        columns(bins_of_group(job.columns.bins, job.group_columns, column)) {}
+      : rows(bins_of_group(job.bins_down, job.group_rows, row)),
+        columns(bins_of_group(job.bins_across, job.group_columns, column)) {}
 
   // Calls visit(row, column) for each.
   template <typename Visit>
@@ -280,11 +281,11 @@ inline void pool_few(const View<const Value> plane, const BoxRange places,
 }
 
 template <typename Storage, typename Value>
-inline void pool_bin(const Job& job, const BoxRange& range, int row, int column,
+inline void pool_bin(const Job& job, const BoxRange& range, BinLines lines,
                      const View<const Value>& plane, const PooledBin<Storage>& to) {
   const Value empty = static_cast<Value>(job.empty_value);
-  const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, row);
-  const FewTaps<Value>* columns = few_taps_of<Value>(job, job.group_plan.columns, column);
+  const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, lines.row);
+  const FewTaps<Value>* columns = few_taps_of<Value>(job, job.group_plan.columns, lines.column);
   visit_by_shape(
       job, range,
       [&](auto down, auto across, const BoxRange& places) {
@@ -292,9 +293,9 @@ inline void pool_bin(const Job& job, const BoxRange& range, int row, int column,
       },
       [&](wide_int place) {
         const Taps<Value> down =
-            bins_from_cells<Value>(job.rows, job.box_order[place]).taps_of(row);
+            bins_from_cells<Value>(job.rows, job.box_order[place]).taps_of(lines.row);
         const Taps<Value> across =
-            bins_from_cells<Value>(job.columns, job.box_order[place]).taps_of(column);
+            bins_from_cells<Value>(job.columns, job.box_order[place]).taps_of(lines.column);
         const bool is_empty = down.count == 0 || across.count == 0;
         store_value(is_empty ? empty : sum_many(plane, down, across), to.of(place));
       });
@@ -312,7 +313,8 @@ struct PositionSensitiveForward {
         job, task.run, window, scratch, [&](int group, const View<const Value>& plane) {
           if (is_interrupted(job)) return;
           GroupBins(job, task.run.row, group).for_each([&](int row, int column) {
-            pool_bin(job, range, row, column, plane, place.of_bin(job, output, row, column));
+            pool_bin(job, range, lines_of_bin(job, row, column), plane,
+                     place.of_bin(job, output, row, column));
           });
         });
   }
@@ -341,11 +343,10 @@ inline void add_along(Value share, int count, const int* cells, const Value* wei
 
 // Adds the gradients of a bin of all boxes to its plane.
 template <typename Storage, typename Value, typename Rows>
-inline void scatter_bin(const Job& job, const BoxRange& range, int row, int column,
-                        const Rows owned, const View<Value> plane,
-                        const PooledBin<const Storage> from) {
-  const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, row);
-  const FewTaps<Value>* columns = few_taps_of<Value>(job, job.group_plan.columns, column);
+inline void scatter_bin(const Job& job, const BoxRange& range, BinLines lines, const Rows owned,
+                        const View<Value> plane, const PooledBin<const Storage> from) {
+  const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, lines.row);
+  const FewTaps<Value>* columns = few_taps_of<Value>(job, job.group_plan.columns, lines.column);
   visit_by_shape(
       job, range,
       [=](auto down, auto across, const BoxRange places) {
@@ -361,8 +362,8 @@ inline void scatter_bin(const Job& job, const BoxRange& range, int row, int colu
       },
       [&](wide_int place) {
         const wide_int box = job.box_order[place];
-        const Taps<Value> down = bins_from_cells<Value>(job.rows, box).taps_of(row);
-        const Taps<Value> across = bins_from_cells<Value>(job.columns, box).taps_of(column);
+        const Taps<Value> down = bins_from_cells<Value>(job.rows, box).taps_of(lines.row);
+        const Taps<Value> across = bins_from_cells<Value>(job.columns, box).taps_of(lines.column);
         const Value gradient = compute_value(*from.of(place));
         for (int j = 0; j < down.count; ++j) {
           if (!owned.has(down.source[j])) continue;
@@ -426,10 +427,11 @@ struct PositionSensitiveBackward {
             view_of_plane(job, run, column, owned, static_cast<Value*>(job.output), scratch);
         GroupBins(job, run.row, column).for_each([&](int down, int across) {
           const PooledBin<const Storage> from = place.of_bin(job, gradients, down, across);
+          const BinLines lines = lines_of_bin(job, down, across);
           if (job.parts == 1) {
-            scatter_bin(job, range, down, across, AllRows(), plane, from);
+            scatter_bin(job, range, lines, AllRows(), plane, from);
           } else {
-            scatter_bin(job, range, down, across, OwnedRows{owned.top, owned.bottom}, plane, from);
+            scatter_bin(job, range, lines, OwnedRows{owned.top, owned.bottom}, plane, from);
           }
         });
       }
@@ -452,25 +454,74 @@ inline void add_gradients_of_group(const Job& job, wide_int box, const GroupBins
   });
 }
 
+template <typename Value, typename Storage>
+void add_corner_gradients(const Job& job, wide_int box, double* gradient, char* scratch) {
+  const wide_int image = job.box_image[box];
+  const Rectangle window = window_of_box(job, box);
+  for (wide_int channel = 0; channel < job.channels && !is_interrupted(job); ++channel) {
+    const PooledPlace place(job, channel);
+    BoxGradient<Value> sums;
+    for (int row = 0; row < job.group_rows; ++row) {
+      visit_planes<Value, Storage>(job, {image, channel, row, 0, job.group_columns}, window,
+                                   scratch, [&](int column, const View<const Value>& plane) {
+                                     const GroupBins bins(job, row, column);
+                                     add_gradients_of_group<Storage>(job, box, bins, plane, place,
+                                                                     &sums);
+                                   });
+    }
+    for (int i = 0; i < numbers_of_corners; ++i) gradient[i] += sums.by[i];
+  }
+}
+
+// The values of some channels, which lie apart, in lanes.
+template <typename Vector, typename Storage>
+inline Vector gather(const Storage* from, wide_int step, int channels) {
+  typename Lanes<Vector>::Value values[Lanes<Vector>::count] = {};
+  for (int channel = 0; channel < channels; ++channel) {
+    values[channel] = compute_value(from[channel * step]);
+  }
+  return load<Vector>(values);
+}
+
+// Those of bins that move by themselves, each for all channels.
+template <typename Value, typename Storage>
+void add_bins_gradients(const Job& job, wide_int box, double* offsets) {
+  typedef typename VectorOf<Value>::type Vector;
+  const wide_int lanes = Lanes<Vector>::count;
+  const Strides strides = strides_of_features(job);
+  const Storage* image =
+      static_cast<const Storage*>(job.features) + job.box_image[box] * strides.outer;
+  for (int bin = 0; bin < bins_of_box(job) && !is_interrupted(job); ++bin) {
+    const int row = bin / job.bins_across, column = bin % job.bins_across;
+    const wide_int group = wide_int(row) * job.group_rows / job.bins_down * job.group_columns +
+                           wide_int(column) * job.group_columns / job.bins_across;
+    for (wide_int first = 0; first < job.channels; first += lanes) {
+      const int channels = static_cast<int>(minimum(lanes, job.channels - first));
+      const PooledPlace place(job, first);
+      const Vector gradient = gather<Vector>(static_cast<const Storage*>(job.grad_output) +
+                                                 place.at(row_of_box(job, box), row, column),
+                                             place.strides.channel, channels);
+      const Storage* corner = image + (first * groups_of(job) + group) * strides.channel;
+      const auto cell = [&](int y, int x) {
+        return gather<Vector>(corner + y * strides.row + x * strides.column,
+                              groups_of(job) * strides.channel, channels);
+      };
+      add_offset_gradients(moved_bin_gradient<Value>(job, box, bin, cell, gradient), channels,
+                           bins_of_box(job), offsets + bin);
+    }
+  }
+}
+
 struct PositionSensitiveBackwardBoxes {
   template <typename Value, typename Storage>
   static void run(const Job& job, wide_int number, char* scratch) {
-    const wide_int box = job.chunk.begin + number, image = job.box_image[box];
-    if (image < 0) return;
-    const Rectangle window = window_of_box(job, box);
-    double* slopes = job.grad_boxes + 4 * row_of_box(job, box);
-    for (wide_int channel = 0; channel < job.channels && !is_interrupted(job); ++channel) {
-      const PooledPlace place(job, channel);
-      BoxGradient<Value> sums;
-      for (int row = 0; row < job.group_rows; ++row) {
-        visit_planes<Value, Storage>(job, {image, channel, row, 0, job.group_columns}, window,
-                                     scratch, [&](int column, const View<const Value>& plane) {
-                                       const GroupBins bins(job, row, column);
-                                       add_gradients_of_group<Storage>(job, box, bins, plane, place,
-                                                                       &sums);
-                                     });
-      }
-      for (int i = 0; i < 4; ++i) slopes[i] += sums.by[i];
+    const wide_int box = job.chunk.begin + number;
+    if (job.box_image[box] < 0) return;
+    double* gradient = job.grad_boxes + numbers_of_box(job) * row_of_box(job, box);
+    if (job.arrangement == paired_bins) {
+      add_bins_gradients<Value, Storage>(job, box, gradient + numbers_of_corners);
+    } else {
+      add_corner_gradients<Value, Storage>(job, box, gradient, scratch);
     }
   }
 };

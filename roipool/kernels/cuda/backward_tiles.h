@@ -109,7 +109,8 @@ __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   return tile_at(call, place_of_task(call, task));
 }
 
-// The bins of a box that are staged together: whole rows of them, or a part of one row.
+// Bins of a box: all, or those of one group; or what is staged together: whole rows of them, or a
+// part of one row.
 struct Chunk {
   int first_row, last_row;
   int first_column, last_column;
@@ -122,26 +123,55 @@ struct Chunk {
   }
 };
 
-// For each chunk of a box's bins: `stage(at, chunk, bin, offset)` for every value of the tile's
-// channels, where `at` is its offset in arrays of pooled values, `bin` counts in the chunk, and
-// `offset` is that in staged arrays; then `use(chunk)`.
+__device__ inline Chunk every_bin(const Call& call) {
+  return {0, static_cast<int>(call.rows.bins), 0, static_cast<int>(call.columns.bins)};
+}
+
+// A group of bins and its image, of position-sensitive calls; tiles count images through groups.
+struct Group {
+  wide_int image, row, column;
+
+  __device__ Group(const Call& call, wide_int number) : image(number), row(0), column(0) {
+    if (!position_sensitive) return;
+    const Division by_column = divide_with_rest(number, call.columns.groups);
+    const Division by_row = divide_with_rest(by_column.quotient, call.rows.groups);
+    image = by_row.quotient;
+    row = by_row.rest;
+    column = by_column.rest;
+  }
+  __device__ Chunk bins(const Call& call) const {
+    if (!position_sensitive) return every_bin(call);
+    return {static_cast<int>(first_bin_of_group(call.rows, row)),
+            static_cast<int>(first_bin_of_group(call.rows, row + 1)),
+            static_cast<int>(first_bin_of_group(call.columns, column)),
+            static_cast<int>(first_bin_of_group(call.columns, column + 1))};
+  }
+  __device__ Map<Storage> map(const Call& call, Storage* maps) const {
+    Map<Storage> own(call, maps, image);
+    if (position_sensitive) own.cells = own.cells_of_group(call, row, column);
+    return own;
+  }
+};
+
+// For each chunk of some of a box's bins: `stage(at, chunk, bin, offset)` for every value of the
+// tile's channels, where `at` is its offset in arrays of pooled values, `bin` counts in the chunk,
+// and `offset` is that in staged arrays; then `use(chunk)`.
 template <typename Stage, typename Use>
-__device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile& tile, Stage stage,
-                                      Use use) {
+__device__ inline void for_each_chunk(const Call& call, wide_int box, const Tile& tile,
+                                      const Chunk& of, Stage stage, Use use) {
   const Strides strides = strides_of_pooled(call);
   const wide_int origin = box * strides.outer + tile.first_channel * strides.channel;
   const int warp = warp_of_thread(), lane = lane_of_thread();
-  const int rows = static_cast<int>(call.stage_rows),
-            columns = static_cast<int>(call.stage_columns);
-  const int last_row = static_cast<int>(call.rows.bins);
-  const int last_column = static_cast<int>(call.columns.bins);
+  const bool has_whole_rows = of.columns() == static_cast<int>(call.columns.bins);
+  const int rows = has_whole_rows ? static_cast<int>(call.stage_rows) : 1;
+  const int columns = static_cast<int>(call.stage_columns);
   Chunk chunk;
-  for (int row = 0; row < last_row; row += rows) {
+  for (int row = of.first_row; row < of.last_row; row += rows) {
     chunk.first_row = row;
-    chunk.last_row = minimum(row + rows, last_row);
-    for (int column = 0; column < last_column; column += columns) {
+    chunk.last_row = minimum(row + rows, of.last_row);
+    for (int column = of.first_column; column < of.last_column; column += columns) {
       chunk.first_column = column;
-      chunk.last_column = minimum(column + columns, last_column);
+      chunk.last_column = minimum(column + columns, of.last_column);
       const int bins = chunk.bins();
       // What goes along memory: bins (NCHW) or channels (NHWC).
       const int across = channels_last ? tile.channels : bins;
@@ -190,8 +220,9 @@ __device__ inline void write_tile(const Call& call, const Tile& tile, const Map<
   }
 }
 
-// Calls `scatter(box, tile)` for every box that `reaches(box, tile)`, in order. The threads test a
-// block's worth of boxes at a time, one each.
+// Calls `scatter(box, tile, bins)` for every box that `reaches(box, tile)`, in order, with those of
+// its bins that read the tile's channels. The threads test a block's worth of boxes at a time, one
+// each.
 template <typename Reaches, typename Scatter>
 __device__ inline void own_tiles(const Call& call, Storage* maps, Reaches reaches,
                                  Scatter scatter) {
@@ -199,7 +230,10 @@ __device__ inline void own_tiles(const Call& call, Storage* maps, Reaches reache
   const int pieces = pieces_of_sums(call);
   unsigned long long* hits = hits_of_block(call);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
-    const Tile tile = tile_of_task(call, task);
+    Tile tile = tile_of_task(call, task);
+    const Group group(call, tile.image);
+    tile.image = group.image;
+    const Chunk bins = group.bins(call);
 #pragma unroll 4
     for (int i = threadIdx.x; i < pieces; i += blockDim.x) sums[i] = 0;
     for (wide_int first = 0; first < call.boxes; first += blockDim.x) {
@@ -209,13 +243,13 @@ __device__ inline void own_tiles(const Call& call, Storage* maps, Reaches reache
       __syncthreads();
       for (int warp = 0; warp < warps_of_block(); ++warp) {
         for (unsigned left = static_cast<unsigned>(hits[warp]); left != 0; left &= left - 1) {
-          scatter(first + warp * warp_size + __ffs(static_cast<int>(left)) - 1, tile);
+          scatter(first + warp * warp_size + __ffs(static_cast<int>(left)) - 1, tile, bins);
         }
       }
       __syncthreads();
     }
     __syncthreads();
-    write_tile(call, tile, Map<Storage>(call, maps, tile.image));
+    write_tile(call, tile, group.map(call, maps));
     __syncthreads();
   }
 }

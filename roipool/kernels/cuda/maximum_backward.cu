@@ -83,11 +83,11 @@ extern "C" __global__ void __launch_bounds__(256, 5)
   own_tiles(
       call, grad_features,
       [&](wide_int box, const Tile& tile) { return reaches(*head_in_scratch(scratch, box), tile); },
-      [&](wide_int box, const Tile& tile) {
+      [&](wide_int box, const Tile& tile, const Chunk& bins) {
         const Staged staged(call, tile);
         const BoxPlan<Samples> plan = plan_in_scratch<Samples>(scratch, call, box);
         for_each_chunk(
-            call, box, tile,
+            call, box, tile, bins,
             [&](wide_int at, const Chunk& chunk, int bin, int offset) {
               const Division row = divide_with_rest(bin, chunk.columns());
               staged.samples[offset] =

@@ -5,8 +5,8 @@
 
 namespace roipool {
 
-// An offset of 1 moves its bin by `side`, as both ends of the box do if they move by 1. Neither of
-// them makes a NaN of a 0.
+// An offset of 1 moves its bin by `side`, as both ends of the box do if they move by 1, or as the
+// low end of a rounded box. Neither of them makes a NaN of a 0.
 __device__ inline Value by_offset(double by_both_ends, double side) {
   return by_both_ends == 0 || side == 0 ? Value(0) : static_cast<Value>(by_both_ends * side);
 }
@@ -28,8 +28,8 @@ extern "C" __global__ void __launch_bounds__(256)
     const PlannedRegion& planned = region_of_block({boxes, images, levels}, call, box);
     const Map<const Storage> map(call, features, planned.image);
     const Axis<Value>&down = planned.region.down, &across = planned.region.across;
-    const double height = call.offset_factor * (double(down.high) - double(down.low));
-    const double width = call.offset_factor * (double(across.high) - double(across.low));
+    const double height = call.offset_factor * moved_side(definition, down);
+    const double width = call.offset_factor * moved_side(definition, across);
     Value* gradient = grad_boxes + box * (numbers_of_corners + numbers_of_bin * bins);
     double by_corners[numbers_of_corners] = {};
     for (wide_int bin = 0; bin < bins; ++bin) {
@@ -37,7 +37,8 @@ extern "C" __global__ void __launch_bounds__(256)
       Value sums[numbers_of_corners] = {};
       const wide_int channels = planned.image < 0 ? 0 : call.channels;
       for (wide_int channel = thread; channel < channels; channel += blockDim.x * blockDim.y) {
-        SlopedBin value(map.cells + channel * map.strides.channel, map.strides);
+        const Storage* own = map.cells_of_bin(call, position.quotient, position.rest);
+        SlopedBin value(own + channel * map.strides.channel, map.strides);
         visit_bin_of_region(planned.region, bin, value);
         const Value upstream = compute_value(
             grad_output[box * pooled.outer + channel * pooled.channel +
@@ -57,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(256)
       offsets[bins] = by_offset(by_ends[1] + by_ends[3], height);
     }
     for (int i = 0; thread == 0 && i < numbers_of_corners; ++i) {
-      gradient[i] = static_cast<Value>(by_corners[i]);
+      gradient[i] = rounds_boxes(definition) ? Value(0) : static_cast<Value>(by_corners[i]);
     }
   }
 }

@@ -35,13 +35,11 @@ __device__ inline PointRegion region_of_box(const Boxes& boxes, const Call& call
 // The cells [first, last) that bins can read along an axis, or a few more.
 __device__ inline void find_cells(const Axis<Value>& axis, int bins, wide_int* first,
                                   wide_int* last) {
-  const SampleGrid<Value> grid = sample_grid(axis);
   const Value slack = Value(sizeof(Value) == 4 ? 1e-5 : 1e-13);
   Window reach;
   for (int bin = 0; bin < bins; ++bin) {
-    const MovedBin<Value> moved = moved_bin(axis, grid, bin);
-    const Value begin = moved.grid.start + Value(moved.number) * grid.bin_length;
-    const Value end = begin + grid.bin_length;
+    const MovedSide<Value> side = side_of_moved_bin(definition, axis, bin);
+    const Value begin = side.start, end = side.start + side.length;
     if (!(is_finite(begin) && is_finite(end))) continue;
     const Value low = minimum(begin, end), high = maximum(begin, end);
     const Value rest = Value(2) + slack * (magnitude(low) + magnitude(high));

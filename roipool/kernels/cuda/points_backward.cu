@@ -67,11 +67,11 @@ extern "C" __global__ void __launch_bounds__(256)
         const PlannedRegion& planned = region_in_scratch(scratch, box);
         return planned.image == tile.image && has_cells(region_in_tile(planned.region, tile));
       },
-      [&](wide_int box, const Tile& tile) {
+      [&](wide_int box, const Tile& tile, const Chunk& bins) {
         Value* gradients = reinterpret_cast<Value*>(tile.stage);
         const PointRegion region = region_in_tile(region_in_scratch(scratch, box).region, tile);
         for_each_chunk(
-            call, box, tile,
+            call, box, tile, bins,
             [&](wide_int at, const Chunk&, int, int offset) {
               gradients[offset] = compute_value(grad_output[at]);
             },

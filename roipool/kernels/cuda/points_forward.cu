@@ -56,7 +56,8 @@ extern "C" __global__ void __launch_bounds__(256, 2)
   for_each_value(
       call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
         const Map<const Storage> map(call, features, planned->image);
-        AveragedBin bin(map.cells + channels.first * map.strides.channel, map.strides);
+        AveragedBin bin(map.cells_of_bin(call, row, column) + channels.first * map.strides.channel,
+                        map.strides);
         if (planned->image >= 0 && planned->region.rows > 0 && planned->region.columns > 0) {
           visit_bin_of_region(planned->region, row * call.columns.bins + column, bin);
         }

@@ -53,16 +53,16 @@ struct GroupPlace : Place {
 
   // Images are counted through their groups.
   __device__ GroupPlace(const Call& call, wide_int task) : Place(place_of_task(call, task)) {
-    const Division by_column = divide_with_rest(image, call.columns.groups);
-    const Division by_row = divide_with_rest(by_column.quotient, call.rows.groups);
-    image = by_row.quotient;
-    row = by_row.rest;
-    column = by_column.rest;
-    first_row = static_cast<int>(first_bin_of_group(call.rows, row));
-    first_column = static_cast<int>(first_bin_of_group(call.columns, column));
-    rows = static_cast<int>(first_bin_of_group(call.rows, row + 1)) - first_row;
-    columns = static_cast<int>(first_bin_of_group(call.columns, column + 1)) - first_column;
-    bins = call.boxes * rows * columns;
+    const Group group(call, image);
+    image = group.image;
+    row = group.row;
+    column = group.column;
+    const Chunk own = group.bins(call);
+    first_row = own.first_row;
+    first_column = own.first_column;
+    rows = own.rows();
+    columns = own.columns();
+    bins = call.boxes * own.bins();
   }
   __device__ BinOfBox bin(wide_int number) const {
     if (rows * columns == 1) return {number, first_row, first_column};

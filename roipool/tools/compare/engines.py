@@ -79,7 +79,7 @@ def _compute(compared: Compared, problem: Problem, part: str, library: Any) -> A
 def _only(row: System, part: str) -> System:
     """Return a row with only the functions that a part needs."""
     if part == "forward":
-        return row._replace(backward="", box_gradient="")
+        return row.only_forward
     if part == "boxes":
         return row._replace(forward="", backward="")
     # The gradient of a maximum needs the argmax.

@@ -169,7 +169,7 @@ def _form_of(compared: Compared, regions: Regions) -> str:
 
 def _call_of(compared: Compared, regions: Regions) -> str:
     """Return the call of the system's public function, as Python text."""
-    operation = row_of(compared)._replace(backward="", box_gradient="")
+    operation = row_of(compared).only_forward
     calls: list[Made] = []
     case = case_of(compared, _problem())
     run(case, roipool, operation, calls=calls)

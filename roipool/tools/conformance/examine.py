@@ -120,7 +120,7 @@ class Examiner:
         operation = operation._replace(
             box_gradient=box_gradient_of(plan.semantics) if by_boxes else ""
         )
-        self.forward = operation._replace(backward="", box_gradient="")
+        self.forward = operation.only_forward
         self.backward = operation._replace(forward="", box_gradient="")
         self.backward_boxes = operation._replace(forward="", backward="")
         self.library = library_of(calls, operation, plan.fixed, plan.semantics)

@@ -23,6 +23,10 @@ class Arithmetic:
     def __init__(self, memory: np.ndarray[Any, Any]) -> None:
         self._memory = memory
 
+    def sum(self, axis: int, keepdims: bool = False) -> Any:
+        """Return sums along an axis."""
+        return _apply(type(self), np.sum, self, axis=axis, keepdims=keepdims)
+
 
 def _number(operand: Any) -> Any:
     if isinstance(operand, Arithmetic):

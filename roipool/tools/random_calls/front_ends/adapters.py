@@ -12,8 +12,8 @@ import numpy as np
 import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, Op
 from roipool.systems import SYSTEMS, System
-from roipool.verification.call import Call, Results, run
-from roipool.verification.case import Array, Case, dtypes, held_by
+from roipool.verification.call import Call, Results, run, to_nchw
+from roipool.verification.case import Array, Case, dtypes, held_by, in_layout
 from roipool.verification.oracle import SLOPES
 from roipool.verification.pyramids import heights
 from roipool.verification.relations import Comparisons
@@ -132,9 +132,6 @@ def with_boxes(case: Case, given: Arguments, **changes: Any) -> System:
     return SYSTEMS[case.operation]._replace(boxes=lambda _: given, **changes)
 
 
-FORWARD_ONLY: dict[str, Any] = {"backward": "", "box_gradient": ""}
-
-
 def retyped(
     case: Case, floats: Sequence[str], integers: Sequence[str], rng: np.random.Generator
 ) -> Arguments:
@@ -210,10 +207,20 @@ def same_as_a_layout(case: Case, operation: System, adapter: Any) -> Comparisons
     second = None
     for number, (name, comparison) in enumerate(first):
         if comparison.problem is not None:
-            second = second or list(same_in_type(got, run(other, roipool, operation)))
+            moved = in_other_layout(operation, plain, other)
+            second = second or list(same_in_type(got, run(other, roipool, moved)))
             if second[number][1].problem is None:
                 comparison = second[number][1]
         yield name, comparison
+
+
+def in_other_layout(operation: System, case: Case, other: Case) -> System:
+    """Return a row whose offsets are in the layout of another case."""
+    given = operation.boxes(case)
+    if "offsets" not in given:
+        return operation
+    offsets = in_layout(to_nchw(given["offsets"], case.layout), other.layout)
+    return operation._replace(boxes=lambda _: {**given, "offsets": offsets})
 
 
 def moved_maps(case: Case) -> Array:
@@ -230,7 +237,7 @@ def tangent(case: Case, operation: System) -> Results | None:
     if "extrapolation_value" in options:
         options = options | {"extrapolation_value": 0.0}
     change = replace(case, out="new", maps=moved_maps(case), options=options)
-    alone = operation._replace(**FORWARD_ONLY)
+    alone = operation.only_forward
     if len(operation.returns) == 1:
         return run(change, roipool, alone)
     if case.operation != "roi_pool":

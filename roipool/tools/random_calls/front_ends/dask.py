@@ -16,7 +16,7 @@ from roipool.verification.case import Array, Case
 from roipool.verification.relations import Comparisons
 
 from . import Guise
-from .adapters import FORWARD_ONLY, Adapter, Arguments, retyped, same_in_type, with_boxes
+from .adapters import Adapter, Arguments, retyped, same_in_type, with_boxes
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
@@ -74,7 +74,7 @@ class Lazy(Adapter):
 def _compared(case: Case, scheduler: str, keep_order: bool = True) -> Comparisons:
     case = replace(case, out="new")
     given = retyped(case, FLOATS, INTEGERS, np.random.default_rng(case.variation))
-    operation = with_boxes(case, given, **FORWARD_ONLY)
+    operation = with_boxes(case, given).only_forward
     expected = run(case, roipool, operation)
     if "argmax" in expected:
         expected["argmax"] = expected["argmax"].astype(np.int64)

@@ -22,7 +22,6 @@ from roipool.verification.relations import Comparisons, close
 from . import Guise
 from .adapters import (
     ARRAYS,
-    FORWARD_ONLY,
     KINDS,
     MAPS,
     Adapter,
@@ -295,7 +294,7 @@ def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
         operation = SYSTEMS[allowed.operation]
         expected = tangent(allowed, operation)
         if expected is not None:
-            alone = operation._replace(**FORWARD_ONLY, returns=("pooled",))
+            alone = operation.only_forward._replace(returns=("pooled",))
             yield from same_in_type(run(allowed, ForwardMode(allowed), alone), expected)
 
 

@@ -24,7 +24,6 @@ from roipool.verification.relations import Comparisons, close
 from . import Guise
 from .adapters import (
     ARRAYS,
-    FORWARD_ONLY,
     KINDS,
     MAPS,
     Adapter,
@@ -217,8 +216,10 @@ class Derivatives(Eager):
 
     def _require_slopes(self, given: Arguments) -> None:
         self.offsets = [given["offsets"]] if "offsets" in given else []
-        for each in (*self.boxes, *self.offsets):
+        for each in self.boxes:
             each.requires_grad_(moves(self.case))
+        for each in self.offsets:
+            each.requires_grad_()
 
 
 def moves(case: Case) -> bool:
@@ -450,7 +451,7 @@ def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
     plain, operation = replace(case, out="new"), SYSTEMS[case.operation]
     expected = tangent(plain, operation)
     if expected is not None:
-        alone = operation._replace(**FORWARD_ONLY, returns=("pooled",))
+        alone = operation.only_forward._replace(returns=("pooled",))
         yield from same_in_type(run(plain, ForwardMode(case), alone), expected)
 
 
@@ -472,7 +473,7 @@ def double_backward(case: Case, got: Results, library: Any) -> Comparisons:
     plain, operation = replace(case, out="new"), SYSTEMS[case.operation]
     expected = tangent(plain, operation)
     if expected is not None:
-        results = run(plain, Twice(case), operation._replace(**FORWARD_ONLY, returns=("pooled",)))
+        results = run(plain, Twice(case), operation.only_forward._replace(returns=("pooled",)))
         yield from same_in_type(results, expected)
 
 
