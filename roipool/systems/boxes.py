@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -35,10 +36,14 @@ def with_offsets(case: Case) -> dict[str, Any]:
     return {**in_any_form(case), "offsets": in_layout(offsets_of(case), case.layout)}
 
 
-def with_zero_offsets(case: Case) -> dict[str, Any]:
-    """Return boxes in the case's form, none of whose bins is moved."""
-    offsets = np.zeros((len(case.rois), 2, *case.size))
-    return {**in_any_form(case), "offsets": in_layout(offsets, case.layout)}
+def unmoved(form: Callable[[Case], dict[str, Any]]) -> Callable[[Case], dict[str, Any]]:
+    """Return a form of boxes with offsets as one that moves no bin."""
+
+    def still(case: Case) -> dict[str, Any]:
+        given = form(case)
+        return {**given, "offsets": np.zeros_like(given["offsets"])}
+
+    return still
 
 
 def with_offsets_of_parts(case: Case) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from roipool._arguments import CORNERS, CROPS, DEFORMED, DEFORMED_BY_CLASS, ROTA
 from roipool._definitions import OPS, TRAITS, Op, Variant
 from roipool.reference import (
     CROP_AND_RESIZE,
+    DEFORMABLE_PS_ROI_POOL,
     PRECISE_ROI_POOL,
     PS_ROI_POOL,
     ROI_ALIGN,
@@ -91,7 +92,7 @@ _COMPARED = {
         example="roipool.ps_roi_align(x_of_groups, rois, 2, sampling_ratio=2)",
     ),
     "deform_roi_pool": Compared(
-        boxes=boxes.with_zero_offsets,
+        boxes=boxes.unmoved(boxes.with_offsets),
         is_listed=False,
         is_live=False,
         asked=_ALIGNED,
@@ -99,8 +100,11 @@ _COMPARED = {
         example="roipool.deform_roi_pool(x, rois, offsets, 2, sampling_ratio=2)",
     ),
     "deformable_ps_roi_pool": Compared(
+        options={"gamma": 0.1},
+        boxes=boxes.unmoved(boxes.with_offsets_of_parts),
         is_listed=False,
         is_live=False,
+        rules=DEFORMABLE_PS_ROI_POOL,
         example="roipool.deformable_ps_roi_pool(x_of_groups, rois, offsets, 2, samples=2)",
     ),
     "crop_and_resize": Compared(

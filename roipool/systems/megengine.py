@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from roipool.compat import megengine
-from roipool.reference import ROI_POOL, Rules
+from roipool.reference import DEFORMABLE_PS_ROI_POOL, ROI_POOL, Rules
 from roipool.systems import boxes, core
 from roipool.systems.oracles import (
     ALIGN,
@@ -128,8 +128,11 @@ _DEFORMABLE = System(
     oracle=Oracle(_CORE_DEFORMABLE, _of_all_channels),
     compared={
         "megengine.deformable_psroi_pooling": Compared(
+            options={"gamma": 0.1},
+            boxes=boxes.unmoved(_with_offsets),
             is_listed=False,
             is_live=False,
+            rules=DEFORMABLE_PS_ROI_POOL,
             example="megengine.deformable_psroi_pooling(x, rois, offsets, False, 2, 2, 2, 2, 1.0)",
         )
     },

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from roipool.compat import mxnet
-from roipool.reference import MXNET_ROI_ALIGN, PS_ROI_POOL, ROI_ALIGN, ROI_POOL
+from roipool.reference import (
+    DEFORMABLE_PS_ROI_POOL,
+    MXNET_ROI_ALIGN,
+    PS_ROI_POOL,
+    ROI_ALIGN,
+    ROI_POOL,
+)
 from roipool.systems import boxes
 from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import (
@@ -131,8 +137,11 @@ _DEFORMABLE = System(
     oracle=Oracle(CORE["deformable_ps_roi_pool"], of_each_bin),
     compared={
         "mxnet.contrib_DeformablePSROIPooling": Compared(
+            options={"gamma": 0.1},
+            boxes=boxes.unmoved(_with_parts),
             is_listed=False,
             is_live=False,
+            rules=DEFORMABLE_PS_ROI_POOL,
             example="mxnet.contrib_DeformablePSROIPooling(x_of_groups, rois, offsets, 1.0, "
             "x.shape[1], 2, 2, 0, 2, 0.1)",
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from roipool._types import Mode
 from roipool.compat import openvino
-from roipool.reference import OPENVINO_ROI_POOL, PS_ROI_POOL, ROI_ALIGN
+from roipool.reference import DEFORMABLE_PS_ROI_POOL, OPENVINO_ROI_POOL, PS_ROI_POOL, ROI_ALIGN
 from roipool.systems import boxes, core
 from roipool.systems.oracles import ALIGN, CROP, POOL, of_each_bin, single_scale, without_samples
 from roipool.systems.row import Compared, Oracle, Results, System, names_of
@@ -250,8 +250,11 @@ _DEFORMABLE = System(
     oracle=Oracle(core.SYSTEMS["deformable_ps_roi_pool"], of_each_bin),
     compared={
         "openvino.DeformablePSROIPooling": Compared(
+            options={"gamma": 0.1},
+            boxes=boxes.unmoved(_with_parts),
             is_listed=False,
             is_live=False,
+            rules=DEFORMABLE_PS_ROI_POOL,
             example="openvino.DeformablePSROIPooling(x_of_groups, rois, offsets, "
             "output_dim=x.shape[1], spatial_scale=1.0, group_size=2, spatial_bins_x=2, "
             "spatial_bins_y=2, trans_std=0.1, part_size=2)",

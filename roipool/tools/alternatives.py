@@ -199,8 +199,10 @@ ALTERNATIVES: tuple[Alternative, ...] = (
                  "takes 2 by 2 samples of each bin, whatever sampling_ratio is")),
     _one("ratio", 3, "takes {0.counts}"),
     _one("ratio", 4, "takes {0.counts}"),
-    _one("centre", 0.5, "places samples in the middle of their part of the bin"),
-    _one("centre", 0.0, "places samples at the start of their part of the bin", "",
+    _one("centre", 0.5, "places samples in the middle of their part of the bin",
+         "samples in the middle of their parts"),
+    _one("centre", 0.0, "places samples at the start of their part of the bin",
+         "samples at the start of their parts",
          Mistake("grid", "samples at the start", "places samples at the start of their part of the "
                  "bin, not in its middle")),
     _one("divisor", "all samples", "divides by the number of samples",
@@ -253,7 +255,8 @@ ALTERNATIVES: tuple[Alternative, ...] = (
          Mistake("grid", "border at 0 and H - 1", "treats samples up to one cell from the "
                          "rectangle of cell centres as outside instead of clamping them")),
     _one("border", "hold half a cell",
-         "holds samples outside the cells' centres at the border for half a cell", "",
+         "holds samples outside the cells' centres at the border for half a cell",
+         "samples are outside half a cell from the centres",
          Mistake("grid", "border at -0.5", "treats samples more than half a cell, instead of one "
                  "cell, from the cell centres as outside")),
     _one("border", "hold less than a cell", "counts samples at exactly -1 or H as 0", "",

@@ -133,6 +133,8 @@ def case_of(compared: Compared, problem: Problem) -> Case:
     if problem.rotated and not compared.rotated:
         raise Unavailable("has no boxes with an angle")
     options = problem.options
+    if "samples" in row_of(compared).options and options.sampling_ratio < 1:
+        raise Unavailable("has no adaptive number of samples; give a sampling ratio")
     # Each group of bins of a position-sensitive system is pooled from a copy of the map.
     groups = row_of(compared).groups_of(compared.options, options.output_size)
     return Case(
@@ -144,6 +146,7 @@ def case_of(compared: Compared, problem: Problem) -> Case:
         options={
             "spatial_scale": options.spatial_scale,
             "sampling_ratio": options.sampling_ratio,
+            "samples": options.sampling_ratio,
             **compared.options,
         },
     )
