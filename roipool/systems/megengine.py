@@ -126,6 +126,7 @@ _DEFORMABLE = System(
         trans_std="gamma",
     ),
     oracle=Oracle(_CORE_DEFORMABLE, _of_all_channels),
+    stored=("megengine_deformable",),
     compared={
         "megengine.deformable_psroi_pooling": Compared(
             options={"gamma": 0.1},

@@ -135,6 +135,7 @@ _DEFORMABLE = System(
     ),
     is_position_sensitive=True,
     oracle=Oracle(CORE["deformable_ps_roi_pool"], of_each_bin),
+    stored=("mxnet_deformable",),
     compared={
         "mxnet.contrib_DeformablePSROIPooling": Compared(
             options={"gamma": 0.1},

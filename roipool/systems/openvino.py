@@ -248,6 +248,7 @@ _DEFORMABLE = System(
     names=names_of(openvino.DEFORMABLE_FORM, trans_std="gamma"),
     is_position_sensitive=True,
     oracle=Oracle(core.SYSTEMS["deformable_ps_roi_pool"], of_each_bin),
+    stored=("openvino_deformable",),
     compared={
         "openvino.DeformablePSROIPooling": Compared(
             options={"gamma": 0.1},
