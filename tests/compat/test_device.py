@@ -25,6 +25,8 @@ GRAD = np.ones((2, 3, 2, 2), np.float32)
 OPTIONS: dict[str, Any] = {
     "spatial_scale": 1.0,
     "sampling_ratio": 2,
+    "samples": 2,
+    "gamma": 0.1,
     "group_size": 2,
     "aligned": False,
     "coordinate_transformation_mode": "half_pixel",
