@@ -1,0 +1,302 @@
+"""Boxes with their images, and the forms in which functions take them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from roipool import _cpu
+from roipool._arguments.arrays import cast, number_array
+from roipool._arrays import LIBRARY_OF, NUMPY, Array, is_array
+from roipool._dtypes import dtype_name, real_dtype
+from roipool._layout import Layout, nchw_view
+from roipool._types import Boxes, Numbers
+
+# The types in which kernels on a GPU read batch indices without a copy.
+DEVICE_INDEX_TYPES = ("int32", "int64", "float32", "float64")
+
+
+class Regions(NamedTuple):
+    """Boxes as engines read them: (K, 4) x1, y1, x2, y2, and the batch index of each.
+
+    Where bins are moved, their offsets follow: by x those of all bins, row by row, then those by y.
+
+    On a GPU both may be columns of one table, and batch indices are not checked. `levels` (K,)
+    int64 says for each box which of several maps it is pooled from; a box of none of them pools
+    nothing and gets no gradient.
+    """
+
+    boxes: Array
+    batch_indices: Array
+    levels: Array | None = None
+
+
+def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") -> Array:
+    """Return boxes as rows with one of these numbers of columns; an empty list has no rows.
+
+    `form` is how an error writes the shape, by default with K rows.
+    """
+    array = number_array(name, values)
+    if array.size == 0 and array.ndim == 1:
+        array = array.reshape(0, columns[0])
+    if array.ndim != 2 or array.shape[1] not in columns:
+        form = form or " or ".join(f"(K, {count})" for count in columns)
+        raise ValueError(f"{name} must have shape {form}; got {array.shape}")
+    return array
+
+
+def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return box coordinates in the type that definitions compute in, for features of `dtype`."""
+    library, real = LIBRARY_OF[type(array)] or NUMPY, real_dtype(dtype)
+    return library.table(array if array.dtype == real else cast(array, real), real)
+
+
+def batch_indices(name: str, values: Any, boxes: int, images: int, column: str = "") -> Array:
+    """Return batch indices; each must be a whole number in [0, images).
+
+    On a GPU they are as they are, and kernels skip boxes whose index is not; `column` says where
+    in a row an index is, for example ``", 0"``.
+    """
+    array = number_array(name, values)
+    if array.shape != (boxes,):
+        raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
+    return _image_of_each(name, array, images, column)
+
+
+def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
+    """Return batch indices from an array of numbers."""
+    library = LIBRARY_OF[type(array)] or NUMPY
+    checked = library.checked_values(array)
+    if checked is not None:
+        numbers, row = _cpu.whole_numbers(checked, images, False)
+        if row >= 0:
+            _refuse_index(f"{name}[{row}{column}]", checked[row], images)
+        if checked is array:
+            return numbers
+    if dtype_name(array.dtype) in DEVICE_INDEX_TYPES:
+        return library.table(array, array.dtype)
+    return library.table(array, np.dtype(np.int64 if array.dtype.kind in "iu" else np.float32))
+
+
+def _refuse_index(name: str, index: Any, images: int) -> NoReturn:
+    raise ValueError(
+        f"{name} is {index}, but batch indices must be whole numbers from 0 up to, not including, "
+        f"{images}, the number of images"
+    )
+
+
+def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
+    """Return for each box the index of its map as int64; on a GPU they are not checked."""
+    array = number_array(name, values)
+    if array.shape != (boxes,):
+        raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"{name} must hold integers, got dtype {array.dtype}")
+    library = LIBRARY_OF[type(array)] or NUMPY
+    numbers: Array = library.table(array, np.dtype(np.int64))
+    checked = library.checked_values(numbers)
+    if checked is not None and checked.size and not 0 <= checked.min() <= checked.max() < maps:
+        raise ValueError(
+            f"{name} must be from 0 to {maps - 1}, the last map, got values from {checked.min()} "
+            f"to {checked.max()}"
+        )
+    return numbers
+
+
+def regions(
+    rois: Boxes,
+    indices: Numbers | None,
+    images: int,
+    dtype: np.dtype[Any],
+    form: Form,
+) -> Regions:
+    """Return boxes and batch indices: from one table with both, from two, or a table per image."""
+    width = len(form.columns)
+    if isinstance(rois, (list, tuple)) and _is_one_per_image(rois):
+        return _regions_per_image(rois, indices, images, dtype, form)
+    both = (width + 1, width) if indices is None else (width, width + 1)
+    array = box_table(form.boxes, rois, both)
+    if array.shape[1] == width:
+        if indices is None:
+            raise ValueError(
+                f"{form.boxes} of shape {array.shape} need {form.indices}; without it "
+                f"{form.boxes} must have shape (K, {width + 1}): batch index, "
+                f"{', '.join(form.columns)}"
+            )
+        numbers = batch_indices(form.indices, indices, len(array), images)
+        return Regions(coordinates(array, dtype), numbers)
+    if indices is not None:
+        raise ValueError(
+            f"{form.boxes} of shape {array.shape} hold batch indices already; give "
+            f"{form.indices} only with {form.boxes} of shape (K, {width})"
+        )
+    if array.dtype == real_dtype(dtype):  # the usual table, at once
+        library = LIBRARY_OF[type(array)] or NUMPY
+        boxes, numbers, row = library.boxes_and_images(array, images)
+        if row >= 0:
+            _refuse_index(f"{form.boxes}[{row}, 0]", library.host_copy(array[row, 0]), images)
+        return Regions(boxes, numbers)
+    numbers = _image_of_each(form.boxes, array[:, 0], images, ", 0")
+    return Regions(coordinates(array[:, 1:], dtype), numbers)
+
+
+def _is_one_per_image(rois: Sequence[Any]) -> bool:
+    """Return whether this is a sequence of (L, 4) arrays rather than one nested sequence."""
+    if any(rank(item) == 2 for item in rois):
+        return True
+    return bool(rois) and all(rank(item) == 1 and len(item) == 0 for item in rois)
+
+
+def rank(item: Any) -> int:
+    """Return how deeply sequences are nested, by their first items; 3 for any more than 2."""
+    for depth in range(3):
+        if is_array(item):
+            return depth + int(item.ndim)
+        if not isinstance(item, (list, tuple)):
+            return depth + int(np.ndim(item))
+        if not item:
+            return depth + 1
+        item = item[0]
+    return 3
+
+
+def _regions_per_image(
+    rois: Sequence[Any],
+    indices: Numbers | None,
+    images: int,
+    dtype: np.dtype[Any],
+    form: Form,
+) -> Regions:
+    one_per_image(form, rois, indices, images)
+    width = len(form.columns)
+    return joined_regions(tables(form.boxes, rois, width), width, dtype)
+
+
+def one_per_image(
+    form: Form, parts: Sequence[Any], indices: Any, images: int, kind: str = "array"
+) -> None:
+    """Check that there is one table of boxes per image, and no indices beside them."""
+    if indices is not None:
+        raise ValueError(
+            f"{form.indices} must not be given with {form.boxes} as one {kind} per image"
+        )
+    if len(parts) != images:
+        raise ValueError(
+            f"{form.boxes} as a sequence must hold one {kind} per image: got {len(parts)} for "
+            f"{images}"
+        )
+
+
+def per_bin(
+    name: str,
+    shape: Sequence[int],
+    channels: int,
+    boxes: int,
+    size: tuple[int, int],
+    layout: Layout,
+) -> None:
+    """Check the shape of an array that holds some numbers for each bin of each box."""
+    expected = (boxes, *size, channels) if layout == "NHWC" else (boxes, channels, *size)
+    if tuple(shape) != expected:
+        raise ValueError(f"{name} must have shape {expected}, got {tuple(shape)}")
+
+
+def of_bins(
+    name: str, values: Any, channels: int, boxes: int, size: tuple[int, int], layout: Layout
+) -> Array:
+    """Return numbers of each bin of each box, as (K, channels, rows, columns)."""
+    array = number_array(name, values)
+    per_bin(name, array.shape, channels, boxes, size, layout)
+    return nchw_view(array) if layout == "NHWC" else array
+
+
+def with_offsets(offsets: Array, regions: Regions) -> Regions:
+    """Return regions whose boxes have the offsets of their bins, NCHW, behind their corners."""
+    columns = cast(offsets, regions.boxes.dtype).reshape(len(offsets), math.prod(offsets.shape[1:]))
+    library = LIBRARY_OF[type(columns)] or NUMPY
+    return regions._replace(boxes=library.xp().concatenate([regions.boxes, columns], axis=1))
+
+
+def tables(name: str, items: Sequence[Any], columns: int) -> list[Array]:
+    """Return the boxes of several images, one table each."""
+    return [
+        box_table(f"{name}[{image}]", item, (columns,), f"(L, {columns})")
+        for image, item in enumerate(items)
+    ]
+
+
+def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -> Regions:
+    """Return the boxes of several images, one table each, as one table."""
+    library = LIBRARY_OF[type(parts[0])] or NUMPY if parts else NUMPY
+    tables = [coordinates(part, dtype) for part in parts]
+    return Regions(*library.concatenate(tables, columns, real_dtype(dtype)))
+
+
+def _crop_regions(
+    boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Form
+) -> Regions:
+    array = box_table(form.boxes, boxes, (4,), "(K, 4): y1, x1, y2, x2")
+    numbers = batch_indices(form.indices, indices, len(array), images)
+    return Regions(coordinates(swap_xy(array), dtype), numbers)
+
+
+def swap_xy(boxes: Any) -> Any:
+    """Return (K, 4) boxes with the two coordinates of each corner exchanged."""
+    return boxes.reshape(len(boxes), 2, 2)[:, :, ::-1].reshape(len(boxes), 4)
+
+
+class Form(NamedTuple):
+    """How a function names its arguments, and how it takes its boxes.
+
+    Attributes
+    ----------
+    boxes, indices, size : str
+        Names of the arguments with one row per box, that name each box's image, and that give the
+        bins of the output.
+    columns : tuple of str
+        The numbers of a box.
+    is_normalised : bool
+        Whether they are parts of the map's sides, rather than image pixels. Then they are y before
+        x, and always have indices of their own.
+    features, grad_output, input_shape : str
+        Names of the maps, of the gradient of pooled values, and of the maps' shape.
+    offsets, mask : str or None
+        Names of the arguments with the offsets of bins, where bins are moved, and with weights of
+        bins.
+    moves_by_class : bool
+        Whether offsets are those of parts of a box, for each class of channels, rather than those
+        of bins for all channels.
+    read : callable
+        Returns checked boxes from the arguments `boxes` and `indices`, the number of images, the
+        dtype of the maps, and this form.
+    """
+
+    boxes: str = "rois"
+    indices: str = "batch_indices"
+    size: str = "output_size"
+    columns: tuple[str, ...] = ("x1", "y1", "x2", "y2")
+    is_normalised: bool = False
+    features: str = "features"
+    grad_output: str = "grad_output"
+    input_shape: str = "input_shape"
+    offsets: str | None = None
+    mask: str | None = None
+    moves_by_class: bool = False
+    read: Callable[[Any, Any, int, np.dtype[Any], Form], Regions] = regions
+
+    def numbers(self, size: Sequence[int]) -> int:
+        """Return how many numbers engines get for a box with so many rows and columns of bins."""
+        return len(self.columns) + (0 if self.offsets is None else 2 * math.prod(size))
+
+
+CORNERS = Form()
+VOLUMES = Form(columns=("x1", "y1", "z1", "x2", "y2", "z2"))
+DEFORMED = Form(offsets="offsets", mask="mask")
+DEFORMED_BY_CLASS = Form(offsets="offsets", moves_by_class=True)
+ROTATED = Form(columns=("centre x", "centre y", "width", "height", "angle"))
+CROPS = Form(
+    "boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), True, read=_crop_regions
+)
