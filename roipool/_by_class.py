@@ -1,8 +1,7 @@
 """Offsets of parts and classes, of arrays of any library.
 
-Each class of channels moves bins by offsets of its own: it is pooled by a call of its own. A part
-of a box has an offset for all of its bins. What is computed by a library's own operations is
-differentiated by it.
+Each class of channels has offsets, and therefore a call, of its own. All bins in a part of a box
+share an offset. Slices, joins and sums are the library's own, so that it differentiates them.
 """
 
 from __future__ import annotations
@@ -80,11 +79,8 @@ class Parts(NamedTuple):
         return sums
 
     def _owners(self, bins: int, parts: int) -> list[int] | None:
-        """Return the part of each bin along an axis; None where each has one of its own.
-
-        A compiler takes as constant what numbers a loop has.
-        """
-        if self.rule is part_of_each and bins == parts:
+        """Return the part of each bin along an axis; None where each has one of its own."""
+        if self.rule is part_of_each and bins == parts:  # a loop would compile for one number only
             return None
         owners = self.rule(bins, parts)
         return None if owners == [*range(parts)] else owners
