@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
-from roipool._layout import VolumeLayout, height_width, merged
+from roipool._layout import VolumeLayout, height_width, merged_shape
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
 SMALL = (2, 3, 4, 5)
@@ -252,7 +252,7 @@ class VolumeCase(Case):
         layout = more.pop("layout", "NCHW")
         given = in_planes(features, 2, layout), boxes, indices, (rows, 1, columns)
         pooled = super().pool(*given, layout=OF_VOLUMES[layout], **more)
-        return merged(pooled, OF_VOLUMES[layout])
+        return as_maps(pooled, OF_VOLUMES[layout])
 
     def gradient(
         self, grad: Any, argmax: Any, boxes: Any, indices: Any, shape: Any, **more: Any
@@ -262,7 +262,7 @@ class VolumeCase(Case):
         bins, _ = height_width(grad.shape, layout)
         volumes = shape_in_planes(shape, 2, layout)
         given = in_planes(grad, bins, layout), argmax, boxes, indices, volumes
-        return merged(
+        return as_maps(
             super().gradient(*given, layout=OF_VOLUMES[layout], **more), OF_VOLUMES[layout]
         )
 
@@ -288,7 +288,19 @@ def in_planes(maps: Any, planes: int, layout: str) -> Any:
     shape = shape_in_planes(maps.shape, planes, layout)
     if 0 in shape and hasattr(maps, "dask"):  # whose reshape takes no empty arrays
         return importlib.import_module("dask.array").zeros(shape, maps.dtype)
-    return maps.reshape(shape)
+    return reshaped(maps, shape)
+
+
+def as_maps(volumes: Any, layout: VolumeLayout) -> Any:
+    """Return volumes, of any library's arrays, as maps."""
+    return reshaped(volumes, merged_shape(volumes.shape, layout))
+
+
+def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array in another shape; arrays of the standard have functions only."""
+    if hasattr(array, "reshape"):
+        return array.reshape(shape)
+    return array.__array_namespace__().reshape(array, shape)
 
 
 def kind_of(op: Op) -> type[Case]:
