@@ -78,10 +78,6 @@ class VolumeCall(Call):
             check.flag("aligned", aligned),
         )
 
-    def __enter__(self) -> VolumeCall:
-        super().__enter__()
-        return self
-
     def forward(self, output_size: Any) -> Result:
         """Return pooled values."""
         features = self._volumes()

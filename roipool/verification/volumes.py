@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from roipool._layout import VolumeLayout, merged, volume_of
+from roipool._layout import MAP_LAYOUTS, VolumeLayout, merged, volume_of
 
 from .case import STORAGES, Array, Case, dtypes
 
 MOST_PLANES, MOST_BINS = 4, 3
-LAYOUTS: dict[str, VolumeLayout] = {"NCHW": "NCDHW", "NHWC": "NDHWC"}
+
+# The layout of volumes whose rows are those of maps in a layout.
+OF_VOLUMES: dict[str, VolumeLayout] = {maps: volumes for volumes, maps in MAP_LAYOUTS.items()}
 
 
 def _divisor(number: int, most: int) -> int:
@@ -55,7 +57,7 @@ def arguments(case: Case) -> dict[str, Any]:
     store, ratio = STORAGES[case.storage].store, case.options["sampling_ratio"]
     size, bins = volume_size(case), bins_of(case)
     images, channels = case.maps.shape[:2]
-    layout, scale = LAYOUTS[case.layout], case.options["spatial_scale"]
+    layout, scale = OF_VOLUMES[case.layout], case.options["spatial_scale"]
     maps = case.maps.reshape(images, channels, *size).astype(dtypes()[case.dtype])
     grad = case.grad.reshape(len(case.rois), channels, *bins).astype(dtypes()[case.pooled_dtype])
     if layout == "NDHWC":
@@ -76,9 +78,9 @@ def arguments(case: Case) -> dict[str, Any]:
 
 def pooled_shape(case: Case) -> tuple[int, ...]:
     """Return the shape of pooled values, in the case's layout."""
-    return volume_of(len(case.rois), case.grad.shape[1], bins_of(case), LAYOUTS[case.layout])
+    return volume_of(len(case.rois), case.grad.shape[1], bins_of(case), OF_VOLUMES[case.layout])
 
 
 def as_maps(array: Array, layout: str) -> Array:
     """Return volumes with the rows of all planes one after the other; other arrays unchanged."""
-    return merged(array, LAYOUTS[layout]) if array.ndim == 5 else array
+    return merged(array, OF_VOLUMES[layout]) if array.ndim == 5 else array

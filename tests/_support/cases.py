@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 from roipool._layout import VolumeLayout, height_width, merged_shape
+from roipool.verification.volumes import OF_VOLUMES as OF_VOLUMES
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
 SMALL = (2, 3, 4, 5)
@@ -272,9 +273,6 @@ class VolumeCase(Case):
         bins, _ = height_width(grad.shape, layout)
         given = in_planes(grad, bins, layout), in_planes(features, 2, layout), boxes, indices
         return super().box_gradient(*given, layout=OF_VOLUMES[layout], **more)
-
-
-OF_VOLUMES: dict[str, VolumeLayout] = {"NCHW": "NCDHW", "NHWC": "NDHWC"}
 
 
 def shape_in_planes(shape: Any, planes: int, layout: str) -> tuple[int, ...]:

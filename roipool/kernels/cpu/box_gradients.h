@@ -65,14 +65,10 @@ void add_volume_gradient(const Job& job, wide_int box, int row, int column,
                          const View<const Value>& map, Vector gradient, BoxGradient<Vector>* sums) {
   const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(row);
   const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(column);
-  const wide_int first_row = rows.weight - static_cast<const Value*>(job.rows.weight);
-  const wide_int first_column = columns.weight - static_cast<const Value*>(job.columns.weight);
   const Value* by_rows[4];
-  for (int i = 0; i < 4; ++i) {
-    by_rows[i] = static_cast<const Value*>(job.rows.slope[i]) + first_row;
-  }
-  const Value* by_x1 = static_cast<const Value*>(job.columns.slope[0]) + first_column;
-  const Value* by_x2 = static_cast<const Value*>(job.columns.slope[1]) + first_column;
+  for (int i = 0; i < 4; ++i) by_rows[i] = slopes_of_taps(job.rows, rows, i);
+  const Value* by_x1 = slopes_of_taps(job.columns, columns, 0);
+  const Value* by_x2 = slopes_of_taps(job.columns, columns, 1);
   Vector bin_by_x1 = {}, bin_by_x2 = {}, bin_by_rows[4] = {};
   for (int j = 0; j < rows.count; ++j) {
     Vector value = {}, left = {}, right = {};
@@ -125,9 +121,8 @@ template <typename Vector, typename Value>
 void add_point_gradient(const Job& job, wide_int box, int bin, const View<const Value>& map,
                         Vector gradient, BoxGradient<Vector>* sums) {
   const Taps<Value> taps = bins_from_cells<Value>(job.columns, box).taps_of(bin);
-  const wide_int first = taps.weight - static_cast<const Value*>(job.columns.weight);
   for (int number = 0; number < numbers_of_region; ++number) {
-    const Value* slope = static_cast<const Value*>(job.columns.slope[number]) + first;
+    const Value* slope = slopes_of_taps(job.columns, taps, number);
     Vector sum = {};
     for (int i = 0; i < taps.count; ++i) {
       add_weighted(slope[i], load<Vector>(map.at(0, taps.source[i])), &sum);

@@ -32,6 +32,11 @@ inline BinRange bins_of_group(int bins, int groups, int group) {
   return {first_bin(group), first_bin(group + 1)};
 }
 
+// The inverse: the group that holds a bin.
+inline wide_int group_of_bin(int bins, int groups, int bin) {
+  return wide_int(bin) * groups / bins;
+}
+
 inline Strides strides_of_features(const Job& job) {
   return strides_of_array(job.channels_last, job.channels * groups_of(job), job.rows.size,
                           job.columns.size);
@@ -493,8 +498,8 @@ void add_bins_gradients(const Job& job, wide_int box, double* offsets) {
       static_cast<const Storage*>(job.features) + job.box_image[box] * strides.outer;
   for (int bin = 0; bin < bins_of_box(job) && !is_interrupted(job); ++bin) {
     const int row = bin / job.bins_across, column = bin % job.bins_across;
-    const wide_int group = wide_int(row) * job.group_rows / job.bins_down * job.group_columns +
-                           wide_int(column) * job.group_columns / job.bins_across;
+    const wide_int group = group_of_bin(job.bins_down, job.group_rows, row) * job.group_columns +
+                           group_of_bin(job.bins_across, job.group_columns, column);
     for (wide_int first = 0; first < job.channels; first += lanes) {
       const int channels = static_cast<int>(minimum(lanes, job.channels - first));
       const PooledPlace place(job, first);
