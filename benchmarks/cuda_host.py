@@ -34,7 +34,7 @@ GOAL = 12  # microseconds
 STAGES = {
     "_front_ends.py": "whose arrays are they",
     "ops": "the public function",
-    "_arguments": "arguments are checked",
+    "_arguments.py": "arguments are checked",
     "_arrays": "one library, one device",
     "_pooling.py": "the result is made",
     "_cuda": "kernels and their arguments",

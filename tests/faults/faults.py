@@ -368,7 +368,7 @@ CYTHON = [
 PYTHON = [
     Fault(
         "arguments: overlapping out",
-        "roipool/_arguments/arrays.py",
+        "roipool/_arguments.py",
         """    if not library.can_be_filled(out) or any(
         LIBRARY_OF[type(array)] is library and library.may_share_memory(out, array)
         for value in inputs.values()

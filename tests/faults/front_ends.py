@@ -203,7 +203,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "arguments: the last map",
-        "roipool/_arguments/boxes.py",
+        "roipool/_arguments.py",
         "0 <= checked.min() <= checked.max() < maps:",
         "0 <= checked.min() <= checked.max() <= maps:",
         "`<=` instead of `<`: the level after the last map is accepted",
@@ -211,7 +211,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "arguments: infinite after rounding",
-        "roipool/_arguments/arrays.py",
+        "roipool/_arguments.py",
         "if array.dtype.itemsize <= dtype.itemsize:",
         "if array.dtype.itemsize:",
         "boxes beyond float32 cause an overflow warning",
@@ -219,7 +219,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "arguments: one table per image",
-        "roipool/_arguments/boxes.py",
+        "roipool/_arguments.py",
         "return bool(rois) and all(rank(item) == 1 and len(item) == 0 for item in rois)",
         "return False",
         "a list of empty lists, one per image, is treated as a table",

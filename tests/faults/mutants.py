@@ -101,10 +101,7 @@ FILES = {
             "transpose.h"
         ).split()
     },
-    **{
-        f"roipool/_arguments/{name}.py": "tests/arguments tests/ops tests/compat"
-        for name in ("arrays", "boxes", "numbers")
-    },
+    "roipool/_arguments.py": "tests/arguments tests/ops tests/compat",
     "roipool/_pooling.py": "tests/arguments tests/ops",
     "roipool/ops/multilevel_roi_align.py": "tests/ops",
     "roipool/dask/_lazy.py": "tests/front_ends/test_dask.py",

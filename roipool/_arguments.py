@@ -1,0 +1,748 @@
+"""Validate user arguments once, and convert them for the engines.
+
+Every error names the argument, its value and what is allowed. Nothing is written to before all
+checks of a call have passed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import numpy as np
+
+from roipool import _cpu
+from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
+from roipool._dtypes import BYTES, FLOATS, dtype_name, real_dtype
+from roipool._errors import shortened, shown
+from roipool._layout import (
+    AXES,
+    LAYOUTS,
+    MAP_LAYOUTS,
+    VOLUME_LAYOUTS,
+    Layout,
+    Shape4,
+    Shape5,
+    VolumeLayout,
+    groups_of_bins,
+    merged_shape,
+    nchw_view,
+    pooled_channels,
+    volume_channels,
+    volume_size,
+)
+from roipool._types import Boxes, Numbers
+
+Choice = TypeVar("Choice", bound=str)
+
+# Cell numbers along one axis, and bins, are 32-bit; offsets and planes are not.
+MAX_AXIS = 2**31 - 1
+# Elements: beyond this, sizes in bytes overflow 64 bits.
+MAX_ELEMENTS = 2**59
+# A bin's samples are numbered in 32 bits: 2^15 by 2^15 of them.
+MAX_SAMPLING_RATIO = 2**15
+# The types in which kernels on a GPU read batch indices without a copy.
+DEVICE_INDEX_TYPES = ("int32", "int64", "float32", "float64")
+
+
+class Regions(NamedTuple):
+    """Boxes as engines read them: (K, 4) x1, y1, x2, y2, and the batch index of each.
+
+    Where bins are moved, their offsets follow: by x those of all bins, row by row, then those by y.
+
+    On a GPU both may be columns of one table, and batch indices are not checked. `levels` (K,)
+    int64 says for each box which of several maps it is pooled from; a box of none of them pools
+    nothing and gets no gradient.
+    """
+
+    boxes: Array
+    batch_indices: Array
+    levels: Array | None = None
+
+
+def layout(value: Any) -> Layout:
+    """Return the layout if it is one."""
+    if isinstance(value, str) and value == "NCHW":  # the usual one, in half the time
+        return "NCHW"
+    return choice("layout", value, LAYOUTS)
+
+
+def volume_layout(value: Any) -> VolumeLayout:
+    """Return the layout of volumes if it is one."""
+    return choice("layout", value, VOLUME_LAYOUTS)
+
+
+def float_array(
+    name: str, array: Any, dtypes: Sequence[str] = FLOATS, dimensions: int = 4
+) -> Array:
+    """Return an array of one of these dtypes in native byte order; on a host it is C-contiguous.
+
+    Bytes are read on a host only.
+    """
+    library = LIBRARY_OF[type(array)]
+    if library is None:
+        raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
+    array = library.plain(array)
+    dtype = array.dtype
+    if dtype_name(dtype) not in dtypes or (library is not NUMPY and dtype_name(dtype) in BYTES):
+        allowed = dtypes if library is NUMPY else FLOATS
+        raise TypeError(
+            f"{name} must have dtype {', '.join(allowed)}, got {shortened(str(dtype))}; "
+            f"convert it, for example {name}.astype(np.float32)"
+        )
+    if array.ndim != dimensions:
+        raise ValueError(f"{name} must have {dimensions} dimensions, got shape {array.shape}")
+    return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
+
+
+def features(
+    name: str, array: Any, layout: Layout = "NCHW", dtypes: Sequence[str] = FLOATS
+) -> Array:
+    """Return checked feature maps."""
+    maps = float_array(name, array, dtypes)
+    _check_axes(name, maps.shape, layout)
+    return maps
+
+
+def map_shape(name: str, shape: Any, layout: Layout = "NCHW") -> Shape4:
+    """Return four non-negative sizes; `name` says whose they are."""
+    images, first, second, third = _sizes(name, shape, "four", layout)
+    sizes = (images, first, second, third)
+    _check_axes(name, sizes, layout)
+    _check_elements(name, sizes)
+    return sizes
+
+
+def volume_shape(name: str, shape: Any, layout: VolumeLayout = "NCDHW") -> Shape5:
+    """Return five non-negative sizes; `name` says whose they are."""
+    images, first, second, third, fourth = _sizes(name, shape, "five", layout)
+    sizes = (images, first, second, third, fourth)
+    _check_rows(name, sizes, layout)
+    _check_elements(name, sizes)
+    return sizes
+
+
+def _sizes(name: str, shape: Any, count: str, layout: str) -> tuple[int, ...]:
+    """Return as many non-negative sizes as a layout has axes; `count` is their number in words."""
+    try:
+        sizes = tuple(map(operator.index, itertools.islice(shape, len(layout) + 1)))
+    except (TypeError, NotImplementedError):  # the latter is a memoryview's of several dimensions
+        raise TypeError(f"{name} must be {count} integers, got {shown(shape)}") from None
+    if len(sizes) != len(layout):
+        raise ValueError(f"{name} must be {count} integers in {layout} order, got {shown(shape)}")
+    if min(sizes) < 0:
+        raise ValueError(f"{name} must not have negative sizes, got {shown(sizes)}")
+    return sizes
+
+
+def _check_elements(name: str, sizes: Sequence[int]) -> None:
+    elements = 1
+    for size in sizes:  # a loop, which torch's compiler can trace
+        elements *= max(size, 1)
+    if elements > MAX_ELEMENTS:
+        raise MemoryError(f"{name} {shown(sizes)} is more than any memory holds")
+
+
+def _check_axes(name: str, shape: Sequence[int], layout: Layout) -> None:
+    """Check that 32 bits number the cells along each axis of a map."""
+    _, height, width = AXES[layout]
+    if shape[height] > MAX_AXIS or shape[width] > MAX_AXIS:
+        raise ValueError(f"{name}: height and width must be at most {MAX_AXIS}, got {shown(shape)}")
+
+
+def _check_rows(name: str, shape: Sequence[int], layout: VolumeLayout) -> None:
+    """Check that 32 bits number the rows of all planes of a volume, and its columns."""
+    _, rows, columns = AXES[MAP_LAYOUTS[layout]]
+    sizes = merged_shape(shape, layout)
+    if sizes[rows] > MAX_AXIS or sizes[columns] > MAX_AXIS:
+        raise ValueError(
+            f"{name}: depth times height, and width, must be at most {MAX_AXIS}, got {shown(shape)}"
+        )
+
+
+def volumes(name: str, array: Any, layout: VolumeLayout = "NCDHW") -> Array:
+    """Return checked volumes."""
+    checked = float_array(name, array, dimensions=5)
+    _check_rows(name, checked.shape, layout)
+    return checked
+
+
+def volume_gradient(
+    name: str, shape: Sequence[int], boxes: int, channels: int, layout: VolumeLayout = "NCDHW"
+) -> tuple[int, int, int]:
+    """Check the shape of a gradient of values pooled from volumes; return its bins."""
+    size = volume_size(shape, layout)
+    if min(size) < 1:
+        raise ValueError(f"{name} must have at least 1 by 1 by 1 bins, got {tuple(shape)}")
+    if shape[0] != boxes or volume_channels(shape, layout) != channels:
+        form = "(K, PD, PH, PW, C)" if layout == "NDHWC" else "(K, C, PD, PH, PW)"
+        raise ValueError(
+            f"{name} must have shape {form} with K={boxes} and C={channels}, got {tuple(shape)}"
+        )
+    return size
+
+
+def grad_output(
+    name: str,
+    array: Any,
+    boxes: int,
+    input_shape: Shape4,
+    layout: Layout = "NCHW",
+    group_size: tuple[int, int] = (1, 1),
+) -> tuple[int, int]:
+    """Check a checked array as the gradient of pooled values; return its bins."""
+    channel, row, column = AXES[layout]
+    size, count = (array.shape[row], array.shape[column]), input_shape[channel]
+    if min(size) < 1:
+        raise ValueError(f"{name} must have at least 1 by 1 bins, got {array.shape}")
+    if group_size != (1, 1):  # not a call, for the sake of small ones
+        count = pooled_channels("the features", count, groups_of_bins(group_size, size))
+    if array.shape[0] != boxes or array.shape[channel] != count:
+        form = "(K, PH, PW, C)" if layout == "NHWC" else "(K, C, PH, PW)"
+        raise ValueError(
+            f"{name} must have shape {form} with K={boxes} and C={count}, got {array.shape}"
+        )
+    return size
+
+
+def same_dtype(name: str, gradient: Array, features_name: str, maps: Array) -> None:
+    """Check that a gradient and its features are of one dtype."""
+    if gradient.dtype != maps.dtype:
+        raise TypeError(
+            f"{name} must have the dtype of {features_name}, {maps.dtype}, got {gradient.dtype}"
+        )
+
+
+def pyramid(name: str, maps: Mapping[str, Any], layout: Layout = "NCHW") -> list[Array]:
+    """Return checked maps of one pyramid, given by their names; `name` is that of all of them."""
+    checked = {each: features(each, one, layout) for each, one in maps.items()}
+    _check_alike(name, [one.shape for one in checked.values()], layout)
+    first, *others = checked.items()
+    for each, one in others:
+        same_dtype(each, one, *first)
+    return [*checked.values()]
+
+
+def pyramid_shapes(name: str, shapes: Mapping[str, Any], layout: Layout = "NCHW") -> list[Shape4]:
+    """Return the checked shapes of such maps."""
+    checked = [map_shape(each, shape, layout) for each, shape in shapes.items()]
+    _check_alike(name, checked, layout)
+    return checked
+
+
+def _check_alike(name: str, shapes: Sequence[Shape4], layout: Layout) -> None:
+    """Check that maps differ in height and width only, and that there are some."""
+    if not shapes:
+        raise ValueError(f"{name} must hold one map at least, got none")
+    channel, *_ = AXES[layout]
+    for i, shape in enumerate(shapes):
+        if shape[0] != shapes[0][0] or shape[channel] != shapes[0][channel]:
+            raise ValueError(
+                f"{name} must have equal numbers of images and channels, got {shapes[0]} and, at "
+                f"{i}, {shape}"
+            )
+
+
+def numbered(name: str, values: Any) -> dict[str, Any]:
+    """Return the items of a list or tuple by their names."""
+    return {f"{name}[{i}]": one for i, one in enumerate(sequence(name, values))}
+
+
+def same_shape(name: str, array: Any, gradient: Array) -> Array:
+    """Return an array that holds one number for each pooled value."""
+    values = number_array(name, array)
+    if values.shape != gradient.shape:
+        raise ValueError(
+            f"{name} must have the gradient's shape {gradient.shape}, got {values.shape}"
+        )
+    return values
+
+
+# ---- Boxes
+
+
+def number_array(name: str, values: Any) -> Array:
+    """Return real numbers as an array; text, booleans, objects and complex numbers are errors."""
+    library = LIBRARY_OF[type(values)]
+    if type(values) is not np.ndarray:
+        refuse_masks(name, parts_of(values))
+    if library is not None:
+        array = library.plain(values)
+    else:
+        try:
+            array = np.asarray(values)
+        except ValueError:
+            raise ValueError(f"{name} must be a rectangular array of numbers") from None
+        if array.size == 0:
+            return array.astype(np.float64)
+    if array.dtype.kind not in "fiu" and dtype_name(array.dtype) != "bfloat16":
+        raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(array.dtype))}")
+    return array
+
+
+def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") -> Array:
+    """Return boxes as rows with one of these numbers of columns; an empty list has no rows.
+
+    `form` is how an error writes the shape, by default with K rows.
+    """
+    array = number_array(name, values)
+    if array.size == 0 and array.ndim == 1:
+        array = array.reshape(0, columns[0])
+    if array.ndim != 2 or array.shape[1] not in columns:
+        form = form or " or ".join(f"(K, {count})" for count in columns)
+        raise ValueError(f"{name} must have shape {form}; got {array.shape}")
+    return array
+
+
+def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return box coordinates in the type that definitions compute in, for features of `dtype`."""
+    library, real = LIBRARY_OF[type(array)] or NUMPY, real_dtype(dtype)
+    return library.table(array if array.dtype == real else cast(array, real), real)
+
+
+def cast(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array in a dtype; numbers beyond it become infinite without a warning.
+
+    Infinite coordinates are outside every map.
+    """
+    if array.dtype.itemsize <= dtype.itemsize:
+        return array.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
+
+
+def batch_indices(name: str, values: Any, boxes: int, images: int, column: str = "") -> Array:
+    """Return batch indices; each must be a whole number in [0, images).
+
+    On a GPU they are as they are, and kernels skip boxes whose index is not; `column` says where
+    in a row an index is, for example ``", 0"``.
+    """
+    array = number_array(name, values)
+    if array.shape != (boxes,):
+        raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
+    return _image_of_each(name, array, images, column)
+
+
+def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
+    """Return batch indices from an array of numbers."""
+    library = LIBRARY_OF[type(array)] or NUMPY
+    checked = library.checked_values(array)
+    if checked is not None:
+        numbers, row = _cpu.whole_numbers(checked, images, False)
+        if row >= 0:
+            _refuse_index(f"{name}[{row}{column}]", checked[row], images)
+        if checked is array:
+            return numbers
+    if dtype_name(array.dtype) in DEVICE_INDEX_TYPES:
+        return library.table(array, array.dtype)
+    return library.table(array, np.dtype(np.int64 if array.dtype.kind in "iu" else np.float32))
+
+
+def _refuse_index(name: str, index: Any, images: int) -> NoReturn:
+    raise ValueError(
+        f"{name} is {index}, but batch indices must be whole numbers from 0 up to, not including, "
+        f"{images}, the number of images"
+    )
+
+
+def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
+    """Return for each box the index of its map as int64; on a GPU they are not checked."""
+    array = number_array(name, values)
+    if array.shape != (boxes,):
+        raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"{name} must hold integers, got dtype {array.dtype}")
+    library = LIBRARY_OF[type(array)] or NUMPY
+    numbers: Array = library.table(array, np.dtype(np.int64))
+    checked = library.checked_values(numbers)
+    if checked is not None and checked.size and not 0 <= checked.min() <= checked.max() < maps:
+        raise ValueError(
+            f"{name} must be from 0 to {maps - 1}, the last map, got values from {checked.min()} "
+            f"to {checked.max()}"
+        )
+    return numbers
+
+
+def regions(
+    rois: Boxes,
+    indices: Numbers | None,
+    images: int,
+    dtype: np.dtype[Any],
+    form: Form,
+) -> Regions:
+    """Return boxes and batch indices: from one table with both, from two, or a table per image."""
+    width = len(form.columns)
+    if isinstance(rois, (list, tuple)) and _is_one_per_image(rois):
+        return _regions_per_image(rois, indices, images, dtype, form)
+    both = (width + 1, width) if indices is None else (width, width + 1)
+    array = box_table(form.boxes, rois, both)
+    if array.shape[1] == width:
+        if indices is None:
+            raise ValueError(
+                f"{form.boxes} of shape {array.shape} need {form.indices}; without it "
+                f"{form.boxes} must have shape (K, {width + 1}): batch index, "
+                f"{', '.join(form.columns)}"
+            )
+        numbers = batch_indices(form.indices, indices, len(array), images)
+        return Regions(coordinates(array, dtype), numbers)
+    if indices is not None:
+        raise ValueError(
+            f"{form.boxes} of shape {array.shape} hold batch indices already; give "
+            f"{form.indices} only with {form.boxes} of shape (K, {width})"
+        )
+    if array.dtype == real_dtype(dtype):  # the usual table, at once
+        library = LIBRARY_OF[type(array)] or NUMPY
+        boxes, numbers, row = library.boxes_and_images(array, images)
+        if row >= 0:
+            _refuse_index(f"{form.boxes}[{row}, 0]", library.host_copy(array[row, 0]), images)
+        return Regions(boxes, numbers)
+    numbers = _image_of_each(form.boxes, array[:, 0], images, ", 0")
+    return Regions(coordinates(array[:, 1:], dtype), numbers)
+
+
+def _is_one_per_image(rois: Sequence[Any]) -> bool:
+    """Return whether this is a sequence of (L, 4) arrays rather than one nested sequence."""
+    if any(rank(item) == 2 for item in rois):
+        return True
+    return bool(rois) and all(rank(item) == 1 and len(item) == 0 for item in rois)
+
+
+def rank(item: Any) -> int:
+    """Return how deeply sequences are nested, by their first items; 3 for any more than 2."""
+    for depth in range(3):
+        if is_array(item):
+            return depth + int(item.ndim)
+        if not isinstance(item, (list, tuple)):
+            return depth + int(np.ndim(item))
+        if not item:
+            return depth + 1
+        item = item[0]
+    return 3
+
+
+def _regions_per_image(
+    rois: Sequence[Any],
+    indices: Numbers | None,
+    images: int,
+    dtype: np.dtype[Any],
+    form: Form,
+) -> Regions:
+    one_per_image(form, rois, indices, images)
+    width = len(form.columns)
+    return joined_regions(tables(form.boxes, rois, width), width, dtype)
+
+
+def one_per_image(
+    form: Form, parts: Sequence[Any], indices: Any, images: int, kind: str = "array"
+) -> None:
+    """Check that there is one table of boxes per image, and no indices beside them."""
+    if indices is not None:
+        raise ValueError(
+            f"{form.indices} must not be given with {form.boxes} as one {kind} per image"
+        )
+    if len(parts) != images:
+        raise ValueError(
+            f"{form.boxes} as a sequence must hold one {kind} per image: got {len(parts)} for "
+            f"{images}"
+        )
+
+
+def per_bin(
+    name: str,
+    shape: Sequence[int],
+    channels: int,
+    boxes: int,
+    size: tuple[int, int],
+    layout: Layout,
+) -> None:
+    """Check the shape of an array that holds some numbers for each bin of each box."""
+    expected = (boxes, *size, channels) if layout == "NHWC" else (boxes, channels, *size)
+    if tuple(shape) != expected:
+        raise ValueError(f"{name} must have shape {expected}, got {tuple(shape)}")
+
+
+def of_bins(
+    name: str, values: Any, channels: int, boxes: int, size: tuple[int, int], layout: Layout
+) -> Array:
+    """Return numbers of each bin of each box, as (K, channels, rows, columns)."""
+    array = number_array(name, values)
+    per_bin(name, array.shape, channels, boxes, size, layout)
+    return nchw_view(array) if layout == "NHWC" else array
+
+
+def with_offsets(offsets: Array, regions: Regions) -> Regions:
+    """Return regions whose boxes have the offsets of their bins, NCHW, behind their corners."""
+    columns = cast(offsets, regions.boxes.dtype).reshape(len(offsets), math.prod(offsets.shape[1:]))
+    library = LIBRARY_OF[type(columns)] or NUMPY
+    return regions._replace(boxes=library.xp().concatenate([regions.boxes, columns], axis=1))
+
+
+def tables(name: str, items: Sequence[Any], columns: int) -> list[Array]:
+    """Return the boxes of several images, one table each."""
+    return [
+        box_table(f"{name}[{image}]", item, (columns,), f"(L, {columns})")
+        for image, item in enumerate(items)
+    ]
+
+
+def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -> Regions:
+    """Return the boxes of several images, one table each, as one table."""
+    library = LIBRARY_OF[type(parts[0])] or NUMPY if parts else NUMPY
+    tables = [coordinates(part, dtype) for part in parts]
+    return Regions(*library.concatenate(tables, columns, real_dtype(dtype)))
+
+
+def _crop_regions(
+    boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Form
+) -> Regions:
+    array = box_table(form.boxes, boxes, (4,), "(K, 4): y1, x1, y2, x2")
+    numbers = batch_indices(form.indices, indices, len(array), images)
+    return Regions(coordinates(swap_xy(array), dtype), numbers)
+
+
+def swap_xy(boxes: Any) -> Any:
+    """Return (K, 4) boxes with the two coordinates of each corner exchanged."""
+    return boxes.reshape(len(boxes), 2, 2)[:, :, ::-1].reshape(len(boxes), 4)
+
+
+class Form(NamedTuple):
+    """How a function names its arguments, and how it takes its boxes.
+
+    Attributes
+    ----------
+    boxes, indices, size : str
+        Names of the arguments with one row per box, that name each box's image, and that give the
+        bins of the output.
+    columns : tuple of str
+        The numbers of a box.
+    is_normalised : bool
+        Whether they are parts of the map's sides, rather than image pixels. Then they are y before
+        x, and always have indices of their own.
+    features, grad_output, input_shape : str
+        Names of the maps, of the gradient of pooled values, and of the maps' shape.
+    offsets, mask : str or None
+        Names of the arguments with the offsets of bins, where bins are moved, and with weights of
+        bins.
+    moves_by_class : bool
+        Whether offsets are those of parts of a box, for each class of channels, rather than those
+        of bins for all channels.
+    read : callable
+        Returns checked boxes from the arguments `boxes` and `indices`, the number of images, the
+        dtype of the maps, and this form.
+    """
+
+    boxes: str = "rois"
+    indices: str = "batch_indices"
+    size: str = "output_size"
+    columns: tuple[str, ...] = ("x1", "y1", "x2", "y2")
+    is_normalised: bool = False
+    features: str = "features"
+    grad_output: str = "grad_output"
+    input_shape: str = "input_shape"
+    offsets: str | None = None
+    mask: str | None = None
+    moves_by_class: bool = False
+    read: Callable[[Any, Any, int, np.dtype[Any], Form], Regions] = regions
+
+    def numbers(self, size: Sequence[int]) -> int:
+        """Return how many numbers engines get for a box with so many rows and columns of bins."""
+        return len(self.columns) + (0 if self.offsets is None else 2 * math.prod(size))
+
+
+CORNERS = Form()
+VOLUMES = Form(columns=("x1", "y1", "z1", "x2", "y2", "z2"))
+DEFORMED = Form(offsets="offsets", mask="mask")
+DEFORMED_BY_CLASS = Form(offsets="offsets", moves_by_class=True)
+ROTATED = Form(columns=("centre x", "centre y", "width", "height", "angle"))
+CROPS = Form(
+    "boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), True, read=_crop_regions
+)
+
+
+# ---- Numbers and choices
+
+
+def sequence(name: str, values: Any) -> list[Any]:
+    """Return the items of a list or tuple; an array is no sequence of maps or shapes."""
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(f"{name} must be a list or tuple, got {type(values).__name__}")
+    return list(values)
+
+
+def scales(name: str, values: Any, maps: int) -> tuple[float, ...]:
+    """Return the scale of each of several maps."""
+    numbers = sequence(name, values)
+    if len(numbers) != maps:
+        raise ValueError(f"{name} must hold one number per map: got {len(numbers)} for {maps}")
+    return tuple(real_number(f"{name}[{i}]", one) for i, one in enumerate(numbers))
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return an int."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, got {shown(value)}") from None
+
+
+def size_pair(name: str, value: Any) -> tuple[int, int]:
+    """Return (rows, columns), each at least 1, from an int or a pair."""
+    rows, columns = (value, value) if type(value) is int else _pair(name, value)
+    if not (1 <= rows <= MAX_AXIS and 1 <= columns <= MAX_AXIS):
+        raise ValueError(f"{name} must be from 1 to {MAX_AXIS}, got {shown(value)}")
+    return rows, columns
+
+
+def sampling_pair(name: str, value: Any, least: int = 0) -> tuple[int, int]:
+    """Return samples per bin (vertical, horizontal), or groups of bins; 0: as many as needed."""
+    rows, columns = (value, value) if type(value) is int else _pair(name, value)
+    if not (least <= rows <= MAX_SAMPLING_RATIO and least <= columns <= MAX_SAMPLING_RATIO):
+        zero = " (as many as bins)" if name in ("group_size", "part_size") else " (adaptive)"
+        lowest = str(least) if least else f"0{zero}"
+        raise ValueError(
+            f"{name} must be from {lowest} to {MAX_SAMPLING_RATIO}, got {shown(value)}"
+        )
+    return rows, columns
+
+
+def _pair(name: str, value: Any) -> tuple[int, int]:
+    items = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(items) != 2:
+        raise ValueError(f"{name} must be an int or a pair of ints, got {shown(value)}")
+    first, second = items
+    if type(first) is int and type(second) is int:  # the usual ones, at once
+        return first, second
+    try:
+        if isinstance(first, bool) or isinstance(second, bool):
+            raise TypeError
+        return operator.index(first), operator.index(second)
+    except TypeError:
+        raise TypeError(f"{name} must be an int or a pair of ints, got {shown(value)}") from None
+
+
+def size_triple(name: str, value: Any) -> tuple[int, int, int]:
+    """Return (depth, rows, columns), each at least 1, from an int or three."""
+    depth, rows, columns = (whole_number(name, each) for each in _triple(name, value, "ints"))
+    if not all(1 <= each <= MAX_AXIS for each in (depth * rows, depth, rows, columns)):
+        raise ValueError(
+            f"{name} must be from 1 to {MAX_AXIS}, and so must depth times rows, got {shown(value)}"
+        )
+    return depth, rows, columns
+
+
+def sampling_triple(name: str, value: Any) -> tuple[int, int, int]:
+    """Return samples per bin (depth, vertical, horizontal); 0: adaptive."""
+    depth, rows, columns = (whole_number(name, each) for each in _triple(name, value, "ints"))
+    if not all(0 <= each <= MAX_SAMPLING_RATIO for each in (depth, rows, columns)):
+        raise ValueError(
+            f"{name} must be from 0 (adaptive) to {MAX_SAMPLING_RATIO}, got {shown(value)}"
+        )
+    return depth, rows, columns
+
+
+def scale_triple(name: str, value: Any) -> tuple[float, float, float]:
+    """Return the scales of (depth, rows, columns) from a number or three."""
+    depth, rows, columns = (real_number(name, each) for each in _triple(name, value, "numbers"))
+    return depth, rows, columns
+
+
+def _triple(name: str, value: Any, kind: str) -> tuple[Any, Any, Any]:
+    if not isinstance(value, (tuple, list)):
+        return value, value, value
+    if len(value) != 3:
+        raise ValueError(
+            f"{name} must be one or three {kind}, (depth, rows, columns), got {shown(value)}"
+        )
+    first, second, third = value
+    return first, second, third
+
+
+def real_number(name: str, value: Any) -> float:
+    """Return a finite float."""
+    number = value if type(value) is float else any_float(name, value)
+    if not abs(number) < math.inf:  # torch's compiler cannot trace `math.isfinite`
+        raise ValueError(f"{name} must be finite, got {number}")
+    return number
+
+
+def any_float(name: str, value: Any) -> float:
+    """Return any real scalar as a float; text, booleans and arrays of several are errors."""
+    try:
+        scalar = np.asarray(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a real number, got {shown(value)}") from None
+    numeric = scalar.dtype.kind in "fiu" or dtype_name(scalar.dtype) == "bfloat16"
+    if scalar.ndim != 0 or not (numeric or isinstance(value, int)) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a real number, got {shown(value)}")
+    try:
+        number = float(value)  # beyond float32 it becomes infinite there
+    except OverflowError:
+        raise ValueError(f"{name} is too large for a float") from None
+    return math.nan if math.isnan(number) else number  # one NaN object: cache keys compare equal
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a bool."""
+    if value is True or value is False:
+        return value
+    if not isinstance(value, np.bool_):
+        raise TypeError(f"{name} must be a bool, got {shown(value)}")
+    return bool(value)
+
+
+def choice(name: str, value: Any, allowed: tuple[Choice, ...]) -> Choice:
+    """Return `value` if it is one of the allowed strings."""
+    if not isinstance(value, str):  # an array compares each of its elements
+        raise TypeError(f"{name} must be a str, got {type(value).__name__}")
+    if value not in allowed:
+        options = " or ".join(repr(option) for option in allowed)
+        raise ValueError(f"{name} must be {options}, got {shown(value)}")
+    return value
+
+
+# ---- Maxima and results
+
+
+def argmax(library: Library, array: Any, shape: tuple[int, ...], cells: int | None = None) -> Array:
+    """Return a checked argmax as int32 or int64; `cells` bounds it where it names map cells."""
+    if not is_array(array):
+        raise TypeError(f"argmax must be an integer array, got {type(array).__name__}")
+    array = library.plain(array)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"argmax must be an integer array, got {shortened(str(array.dtype))}")
+    if array.shape != shape:
+        raise ValueError(f"argmax must have grad_output's shape {shape}, got {array.shape}")
+    checked = library.checked_values(array)
+    if checked is None:
+        narrow = np.can_cast(array.dtype, np.int32)
+        return library.readable(array, np.dtype(np.int32 if narrow else np.int64))
+    low, high = (int(checked.min()), int(checked.max())) if checked.size else (-1, -1)
+    limit = 2**63 if cells is None else cells
+    if low < -1 or high >= limit:
+        raise ValueError(f"argmax must be from -1 to {limit - 1}, got values from {low} to {high}")
+    return library.readable(array, np.dtype(np.int64 if high > MAX_AXIS else np.int32))
+
+
+def output(
+    library: Library, shape: tuple[int, ...], dtype: np.dtype[Any], /, out: Any, **inputs: Any
+) -> Array | None:
+    """Check `out`; return what engines can fill: None if it overlaps one of the inputs."""
+    if not is_array(out):
+        raise TypeError(f"out must be a NumPy or CuPy array or None, got {type(out).__name__}")
+    out = library.plain(out)
+    if dtype_name(out.dtype) != dtype_name(dtype):
+        raise TypeError(f"out must have dtype {dtype}, got {shortened(str(out.dtype))}")
+    if out.shape != shape:
+        raise ValueError(f"out must have shape {shape}, got {out.shape}")
+    if not library.can_be_filled(out) or any(
+        LIBRARY_OF[type(array)] is library and library.may_share_memory(out, array)
+        for value in inputs.values()
+        for array in parts_of(value)
+    ):
+        return None
+    return out
