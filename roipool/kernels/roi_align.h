@@ -212,7 +212,8 @@ ROIPOOL_HD void megengine_roi_align(const Axis<T>& axis, int first_bin, int last
     const NumberRange near = numbers_near_map(grid, bin, axis.size);
     for (wide_int number = near.first; number < near.last; ++number) {
       const T position = grid.position(bin, number);
-      if (!(position > T(-1) && position < T(axis.size))) continue;
+      // At -1 a maximum reads the first cell with weight 0: a NaN there is no sample outside.
+      if (!(position >= T(-1) && position < T(axis.size))) continue;
       sink.add(number, fading_border(position, axis.size));
     }
   }

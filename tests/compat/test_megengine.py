@@ -100,6 +100,14 @@ def test_no_samples_are_not_adaptive(
     assert not backend.to_host(gradient).any()
 
 
+def test_a_maximum_reads_the_first_cell_from_one_cell_away() -> None:
+    """Weight 0 times NaN is NaN, which never wins; farther away there is a 0 instead."""
+    nan = np.full((1, 1, 1, 5), np.nan, np.float32)
+    for top, expected in ((-0.5, LOWEST), (-0.501, 0)):
+        pooled = megengine.roi_align(nan, [[0, 0, top, 4, top]], 1, "max")
+        np.testing.assert_array_equal(pooled, np.full((1, 1, 1, 1), expected, np.float32))
+
+
 def test_zeros_outside_the_map_take_part_in_a_maximum() -> None:
     negative = np.full((1, 1, 3, 3), -2, np.float32)
     box = [[0, 0, 0, 9, 9]]
