@@ -155,8 +155,11 @@ class TurnedBox:
         yield scale, 0.0
         yield -across * sine, across * cosine
         yield down * cosine, down * sine
-        # Turning counter-clockwise as the image is shown, where y points down.
-        yield -self.turn * (sample.x - float(self.x)), self.turn * (sample.y - float(self.y))
+        # Turning counter-clockwise as the image is shown, where y points down. From the sample's
+        # place in the box: far from the map's corner its own coordinates are rounded more.
+        yy = float(self.down.position(ph, iy, self.real))
+        xx = float(self.across.position(pw, ix, self.real))
+        yield -self.turn * (yy * sine + xx * cosine), self.turn * (yy * cosine - xx * sine)
 
 
 def _rules(aligned: bool, clockwise: bool, angle_unit: str) -> Rules:

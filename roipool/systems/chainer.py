@@ -114,6 +114,7 @@ _POOLING = System(
     scales="above 0",
     fixed={"return_argmax": True, "exact_gradient": True},
     returns=("pooled", "argmax"),
+    rounds_from="float64",
     finite=True,
     names=names_of(chainer.POOLING_FORM, outh="pooled_h", outw="pooled_w"),
     oracle=Oracle(
@@ -130,6 +131,7 @@ _MAX_POOLING = System(
     "compat.chainer.roi_max_pooling_2d_backward",
     scales="above 0",
     boxes=boxes.y_first,
+    rounds_from="float64",
     finite=True,
     options=("spatial_scale",),
     fixed={"return_argmax": True},
@@ -165,6 +167,7 @@ _AVERAGE_ALIGN = System(
     "compat.chainer.roi_average_align_2d_backward",
     scales="above 0",
     boxes=boxes.y_first,
+    rounds_from="float64",
     finite=True,
     options=("spatial_scale", "sampling_ratio"),
     pairs=True,

@@ -48,6 +48,7 @@ _AVERAGE_POOLING = System(
     stored=("chainercv",),
     scales="above 0",
     boxes=boxes.y_first,
+    rounds_from="float64",
     finite=True,
     names=names_of(chainercv.FORM),
     is_position_sensitive=True,

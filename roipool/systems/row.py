@@ -104,6 +104,9 @@ class System(NamedTuple):
         Maps the functions' own argument names to roipool's.
     dtypes, layouts : tuple of str
         Supported types and layouts of features.
+    rounds_from : str
+        The type whose results those of narrower types are, rounded; "" where boxes, too, have the
+        type of the features.
     finite : bool
         Whether boxes must be finite.
     takes_no_rows : bool
@@ -153,6 +156,7 @@ class System(NamedTuple):
     names: Mapping[str, str] = {}
     dtypes: tuple[str, ...] = DTYPES
     layouts: tuple[str, ...] = ("NCHW",)
+    rounds_from: str = "float32"
     finite: bool = False
     takes_no_rows: bool = True
     forms: tuple[str, ...] = FORMS

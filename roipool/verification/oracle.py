@@ -217,8 +217,9 @@ def length_of_gradient_sums(case: Case) -> float:
 
     They come from the rows and columns of a box's bins, and from the boxes.
     """
-    turned = SYSTEMS[case.operation].samples == "points"
-    bins = math.prod(case.size) if turned else sum(case.size)
+    system = SYSTEMS[case.operation]
+    apart = system.samples == "points" or system.moves_bins  # any of these may reach the cell
+    bins = math.prod(case.size) if apart else sum(case.size)
     return max(8, bins + len(case.rois), _samples_of_turned_bins(case))
 
 

@@ -138,14 +138,13 @@ def layouts(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
-    """float16, bfloat16 and bytes compute like float32, with one rounding at the end."""
-    dtype = dtypes()[case.pooled_dtype]
-    rounds_boxes = case.operation.startswith("detectron2.")  # boxes have the type of the maps
-    if (dtype.itemsize == 2 or case.dtype in BYTES) and not rounds_boxes:
+    """float16, bfloat16 and bytes compute like a wider type, with one rounding at the end."""
+    dtype, wider = dtypes()[case.pooled_dtype], SYSTEMS[case.operation].rounds_from
+    if (dtype.itemsize == 2 or case.dtype in BYTES) and wider:
         more: dict[str, Any] = {"argmax": got["argmax"]} if "argmax" in got else {}
         if more and case.layout == "NHWC":
             more["argmax"] = np.ascontiguousarray(np.moveaxis(got["argmax"], 1, -1))
-        wide = run(replace(case, dtype="float32"), library, **more)
+        wide = run(replace(case, dtype=wider), library, **more)
         with np.errstate(over="ignore"):
             rounded = {
                 name: array.astype(dtype) if name in ("pooled", "gradient") else array
