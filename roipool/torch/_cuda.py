@@ -50,7 +50,8 @@ class Cuda:
     def on_device_of(self, tensor: Tensor) -> Iterator[None]:
         """Work on a tensor's device, torch's current stream there, and torch's memory.
 
-        Entered in every call, because autograd runs backward functions on its own threads.
+        Entered in every call, because autograd runs backward functions on its own threads, and
+        because torch exports only tensors of its current device to other libraries.
         """
         import cupy
 
@@ -61,6 +62,7 @@ class Cuda:
         else:
             external = cupy.cuda.ExternalStream(stream.cuda_stream, number)
         with (
+            torch.cuda.device(number),
             cupy.cuda.Device(number),
             external,
             cupy.cuda.using_allocator(functools.partial(self.allocate, tensor.device)),

@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
-from types import ModuleType
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,22 @@ def test_streams_of_every_torch(cupy: ModuleType, stream: type[OldStream]) -> No
         close(got, family.overloads[name](*args))
     check_launches(bridge)
     assert bridge.devices == {features.device}  # not torch's current one
+
+
+def test_calls_are_made_on_the_device_of_their_tensors(
+    cupy: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch does not export a tensor of another device than its current one."""
+    entered: list[int] = []
+
+    def enter(number: int) -> AbstractContextManager[None]:
+        entered.append(number)
+        return nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "device", enter)
+    second: Any = SimpleNamespace(device="cuda:1", get_device=lambda: 1)
+    with Pretended().on_device_of(second):
+        assert entered == [1]
 
 
 def check_launches(bridge: Pretended) -> None:

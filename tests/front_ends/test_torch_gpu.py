@@ -1,10 +1,11 @@
-"""The way of CUDA tensors on a real GPU: numbers, streams, graphs, memory, compilation.
+"""The way of CUDA tensors on a real GPU: numbers, bits, streams, graphs, memory, compilation.
 
 `test_torch_cuda.py` shows the rest on the emulator. Without a device these tests fail.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -97,7 +98,53 @@ def test_results_are_those_of_torchvision(
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=tolerance * 100)
 
 
-# ---- Streams, graphs, memory
+# ---- Determinism
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """Use torch's deterministic mode."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def many_boxes_of_one_place() -> Tensor:
+    """Return boxes that all read the same cells, so that any other order of sums shows."""
+    generator = torch.Generator().manual_seed(2)
+    sides = 40 + 8 * torch.rand(2000, 2, generator=generator)
+    corner = torch.full((2000, 2), 100.0)
+    return torch.cat([torch.zeros(2000, 1), corner, corner + sides], 1).to(DEVICE)
+
+
+@pytest.mark.parametrize("memory_format", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_the_deterministic_mode_keeps_the_bits(
+    dtype: torch.dtype, memory_format: torch.memory_format, request: pytest.FixtureRequest
+) -> None:
+    features = features_of_images(dtype).contiguous(memory_format=memory_format)
+    rois = many_boxes_of_one_place()
+    expected = pooled_and_gradient(features, rois)
+    request.getfixturevalue("deterministic")
+    for _ in range(5):
+        for got, wanted in zip(pooled_and_gradient(features, rois), expected, strict=True):
+            assert torch.equal(got, wanted)
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_results_are_those_of_torchvisions_deterministic_mode() -> None:
+    """torchvision then compiles a program, whose gradient has a fixed order, too."""
+    ops = pytest.importorskip("torchvision.ops")
+    features, rois = features_of_images(), proposals(50)
+    pooled, gradient = pooled_and_gradient(features, rois)
+    leaf = features.requires_grad_()
+    expected = ops.roi_align(leaf, rois, 7, 0.125, 2, True)
+    (expected_gradient,) = torch.autograd.grad(expected.square().sum(), leaf)
+    torch.testing.assert_close(pooled, expected.detach(), rtol=2e-5, atol=2e-4)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=2e-3)
+
+
+# ---- Streams, graphs, memory, devices
 
 
 def test_the_bits_are_the_same_on_every_stream_and_each_time() -> None:
@@ -155,6 +202,16 @@ def test_memory_is_that_of_torchs_allocator() -> None:
     assert torch.cuda.max_memory_allocated() - before <= MOST_MEMORY * needed
     del pooled, gradient
     assert torch.cuda.memory_allocated() == before
+
+
+@pytest.mark.skipif("torch.cuda.device_count() < 2", reason="needs two devices")
+def test_tensors_of_another_device_than_the_current_one() -> None:
+    features, rois = features_of_images(), proposals()
+    expected = pooled_and_gradient(features, rois)
+    on_second = pooled_and_gradient(features.to("cuda:1"), rois.to("cuda:1"))
+    for got, wanted in zip(on_second, expected, strict=True):
+        assert got.device == torch.device("cuda:1")
+        assert torch.equal(got.to(DEVICE), wanted)
 
 
 # ---- Compilation, precision
