@@ -16,7 +16,7 @@ import numpy as np
 
 from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
-from roipool._dtypes import BYTES, FLOATS, dtype_name, real_dtype
+from roipool._dtypes import BYTES, FLOATS, allowed_dtypes, dtype_name, real_dtype
 from roipool._errors import shortened, shown
 from roipool._layout import (
     AXES,
@@ -726,6 +726,23 @@ def argmax(library: Library, array: Any, shape: tuple[int, ...], cells: int | No
     if low < -1 or high >= limit:
         raise ValueError(f"argmax must be from -1 to {limit - 1}, got values from {low} to {high}")
     return library.readable(array, np.dtype(np.int64 if high > MAX_AXIS else np.int32))
+
+
+def pooled_dtype(value: Any, features: str) -> str:
+    """Return the name of the dtype that pooled values are to have, given that of the features."""
+    allowed = allowed_dtypes(features)
+    try:
+        name = (
+            "bfloat16" if isinstance(value, str) and value == "bfloat16" else np.dtype(value).name
+        )
+    except (TypeError, ValueError):
+        name = ""
+    if value is None or name not in allowed:
+        raise TypeError(
+            f"dtype must be None or {', '.join(allowed)} for {features} features, got "
+            f"{shown(value)}"
+        )
+    return name
 
 
 def output(

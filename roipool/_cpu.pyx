@@ -20,7 +20,7 @@ cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport INT32_MAX
+from libc.stdint cimport INT32_MAX, int8_t, uint8_t
 from libc.string cimport memcpy, memset, strcpy
 from libcpp.vector cimport vector
 
@@ -79,6 +79,10 @@ cdef extern from "kernels/cpu/float_environment.h" namespace "roipool" nogil:
     ctypedef unsigned long long FloatEnvironment
     FloatEnvironment enter_standard_floats() noexcept
     void leave_standard_floats(FloatEnvironment) noexcept
+
+
+cdef extern from "kernels/cpu/bytes.h" namespace "roipool" nogil:
+    void store_bytes[Byte](const float*, wide_int, Byte*) noexcept
 
 
 cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
@@ -738,6 +742,35 @@ def average(features, regions, pooling, out):
         levels[i].job.output = address(out)
         levels[i].job.empty_value = pooling.empty_value
     run_levels(op_average, levels)
+
+
+cdef wide_int values_of_task = 1 << 16  # that are turned into bytes
+
+
+def store_rounded(values, out):
+    """Write float32 values in another type, both in C order; of bytes see kernels/cpu/bytes.h."""
+    cdef wide_int count, task, begin, number
+    cdef const float* value = <const float*>address(values)
+    cdef char* byte = <char*>address(out)
+    cdef bint is_signed = out.dtype == np.int8
+    cdef FloatEnvironment environment
+    cdef int threads
+    if cnp.PyArray_ITEMSIZE(<cnp.ndarray>out) != 1:
+        with np.errstate(over="ignore"):
+            out[...] = values
+        return
+    count = values.size
+    threads = <int>max(1, min(usable_threads(), count // values_of_task))
+    with nogil, parallel(num_threads=threads):
+        environment = enter_standard_floats()
+        for task in prange((count + values_of_task - 1) // values_of_task):
+            begin = task * values_of_task
+            number = min(values_of_task, count - begin)
+            if is_signed:
+                store_bytes[int8_t](value + begin, number, <int8_t*>byte + begin)
+            else:
+                store_bytes[uint8_t](value + begin, number, <uint8_t*>byte + begin)
+        leave_standard_floats(environment)
 
 
 cdef class PreparedAverage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,19 @@ FLOATS_AND_BYTES = (*FLOATS, *BYTES)
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # The dtypes of pooled values where they are not the features'.
 POOLED_DTYPES = {np.dtype(name): _FLOAT32 for name in BYTES}
+
+
+def allowed_dtypes(features: str) -> tuple[str, ...]:
+    """Return the dtypes of values pooled from features of a dtype, that of the features first."""
+    return (features, *FLOATS) if features in BYTES else (features,)
+
+
+@cache
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return a dtype by its name; NumPy knows bfloat16 where ml_dtypes is installed."""
+    if name == "bfloat16":
+        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    return np.dtype(name)
 
 
 @cache

@@ -6,7 +6,7 @@ PyTorch's and JAX's front ends call engines with the same requests.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from roipool import _arguments as check
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, common_library
 from roipool._definitions import GATHERS, POINTWISE, Definition
-from roipool._dtypes import FLOATS, POOLED_DTYPES
+from roipool._dtypes import FLOATS, POOLED_DTYPES, dtype_name, numpy_dtype
 from roipool._layout import (
     Layout,
     Shape4,
@@ -31,6 +31,9 @@ from roipool._layout import (
 
 # An array of the call's library; the public functions' annotations say which.
 Result: TypeAlias = Any
+
+# Values that are computed before they are rounded to another type: 4 MiB stay in a cache.
+VALUES_AT_ONCE = 2**20
 
 
 class MaxRules(NamedTuple):
@@ -171,13 +174,14 @@ class Call:
         one.
     """
 
-    __slots__ = ("_arrays", "_device", "_form", "engine", "library")
+    __slots__ = ("_arrays", "_device", "_dtype", "_form", "engine", "library")
 
     engine: Engine
     library: Library
+    _dtype: np.dtype[Any] | None
 
     def __init__(self, form: Form = CORNERS, /, **arrays: Any) -> None:
-        self._arrays, self._form = arrays, form
+        self._arrays, self._form, self._dtype = arrays, form, None
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
             if type(value) is not np.ndarray and value is not None:
@@ -205,10 +209,16 @@ class Call:
         empty_value: float = 0.0,
         rules: MaxRules = DEFAULT_RULES,
         dtypes: Sequence[str] = FLOATS,
+        dtype: Any = None,
     ) -> tuple[Array, Regions, Pooling]:
-        """Return the features, which may have these dtypes, the boxes, and the request."""
+        """Return the features, which may have these dtypes, the boxes, and the request.
+
+        `dtype` is that of the pooled values, if the caller chooses it.
+        """
         arrays, form, layout = self._arrays, self._form, check.layout(layout)
         maps = check.features(form.features, arrays[form.features], layout, dtypes)
+        if dtype is not None:
+            self._dtype = numpy_dtype(check.pooled_dtype(dtype, dtype_name(maps.dtype)))
         boxes, indices = arrays[form.boxes], arrays.get(form.indices)
         regions = form.read(boxes, indices, maps.shape[0], maps.dtype, form)
         size = check.size_pair(form.size, output_size)
@@ -302,7 +312,11 @@ class Call:
         result = self._result(shape, features, layout)
         if features[0].size == 0:
             features, regions = self._one_of_alike(features, regions)
-        self.engine.average(features, regions, pooling, result)
+        if self._dtype is None:
+            self.engine.average(features, regions, pooling, result)
+        else:
+            for part, values in self._boxes_at_once(features, regions, pooling, result):
+                self.engine.average(features, part, pooling, values)
         return self._filled(result)
 
     def average_backward(
@@ -359,9 +373,16 @@ class Call:
         result = self._result(shape, [features], layout)
         if features.size == 0:
             (features,), regions = self._one_of_alike([features], regions)
-        argmax = self.engine.maximum(
-            features, regions, pooling, result, return_argmax=return_argmax
-        )
+        if self._dtype is None:
+            argmax = self.engine.maximum(
+                features, regions, pooling, result, return_argmax=return_argmax
+            )
+            return self._filled(result), argmax
+        argmax, at_once = None, len(result) if return_argmax else 0
+        for part, values in self._boxes_at_once([features], regions, pooling, result, at_once):
+            argmax = self.engine.maximum(
+                features, part, pooling, values, return_argmax=return_argmax
+            )
         return self._filled(result), argmax
 
     def maximum_backward(
@@ -384,14 +405,53 @@ class Call:
 
         A new array lies in memory as the given maps or gradient do.
         """
-        filled, dtype = None, given[0].dtype
-        dtype = POOLED_DTYPES.get(dtype, dtype)
+        filled, dtype = None, self._dtype
+        if dtype is None:
+            dtype = given[0].dtype
+            dtype = POOLED_DTYPES.get(dtype, dtype)
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, tuple(shape), dtype, **self._arrays)
-        if self._device is not None and layout == "NCHW" and are_channels_last(given):
+        if filled is None or self._is_channels_last(given, layout):
+            return self._empty(shape, dtype, given, layout)
+        return filled
+
+    def _is_channels_last(self, given: Sequence[Array], layout: Layout) -> bool:
+        """Return whether a GPU's maps of the layout NCHW lie in memory as if it were NHWC."""
+        return self._device is not None and layout == "NCHW" and are_channels_last(given)
+
+    def _empty(
+        self, shape: Sequence[int], dtype: np.dtype[Any], given: Sequence[Array], layout: Layout
+    ) -> Array:
+        """Return a new array that lies in memory as the given maps or gradient do."""
+        if self._is_channels_last(given, layout):
             images, channels, *size = shape
             return nchw_view(self.library.empty((images, *size, channels), dtype))
-        return self.library.empty(shape, dtype) if filled is None else filled
+        return self.library.empty(shape, dtype)
+
+    def _boxes_at_once(
+        self,
+        features: Sequence[Array],
+        regions: Regions,
+        pooling: Pooling,
+        result: Array,
+        at_once: int = 0,
+    ) -> Iterator[tuple[Regions, Array]]:
+        """Yield boxes and the array to pool them to, and round it to the result afterwards.
+
+        It is the result where that has the type that engines compute. Otherwise boxes are taken
+        `at_once`, or some at a time: all of them would need several times the result's memory.
+        """
+        dtype = POOLED_DTYPES.get(features[0].dtype, features[0].dtype)
+        if result.dtype == dtype:
+            yield regions, result
+            return
+        at_once = at_once or max(1, VALUES_AT_ONCE // max(1, math.prod(result.shape[1:])))
+        for first in range(0, max(1, len(result)), at_once):
+            rows = slice(first, first + at_once)
+            out = result[rows]
+            values = self._empty(out.shape, dtype, features, pooling.layout)
+            yield Regions(regions.boxes[rows], regions.batch_indices[rows]), values
+            self.library.store_rounded(values, out)
 
     def _one_of_alike(
         self, features: Sequence[Array], regions: Regions

@@ -61,8 +61,9 @@ FRONT_ENDS = {
             "AnyArray": "Tensor",
             "Boxes": "Tensor | Sequence[Tensor]",
             "Numbers": "Tensor",
+            "DTypeLike": "dtype | str",
         },
-        {"Tensor": "torch"},
+        {"Tensor": "torch", "dtype": "torch"},
     ),
     "jax": FrontEnd(
         "Array",
@@ -96,6 +97,7 @@ MODULES = {
     "Layout": "roipool._layout",
     "VolumeLayout": "roipool._layout",
     "AngleUnit": "roipool._types",
+    "DTypeLike": "numpy.typing",
     "Method": "roipool._types",
     "Mode": "roipool._types",
 }

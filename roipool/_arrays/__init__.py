@@ -75,6 +75,13 @@ class Library(Protocol):
     def may_share_memory(self, first: Any, second: Any) -> bool:
         """Return whether two arrays may overlap."""
 
+    def store_rounded(self, values: Any, out: Any) -> None:
+        """Write float32 values to an array of another type; both are in C order on a host.
+
+        Bytes are rounded half to even; those that a byte cannot hold become its least or greatest,
+        and NaN 0.
+        """
+
     def can_be_filled(self, out: Any) -> bool:
         """Return whether engines can write to `out` as it is; read-only memory is a ValueError."""
 

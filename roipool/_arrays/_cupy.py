@@ -135,6 +135,15 @@ def may_share_memory(first: Any, second: Any) -> bool:
     return bool(xp().may_share_memory(first, second))
 
 
+def store_rounded(values: Any, out: Any) -> None:
+    """Write float32 values to an array of another type."""
+    if out.dtype.itemsize == 1:
+        limits, cupy = np.iinfo(out.dtype), xp()
+        whole = cupy.clip(cupy.rint(values), float(limits.min), float(limits.max))
+        values = cupy.where(whole == whole, whole, 0.0)
+    out[...] = values.astype(out.dtype)
+
+
 def can_be_filled(out: Any) -> bool:
     """Return whether engines can write to `out` as it is."""
     return bool(out.flags.c_contiguous)

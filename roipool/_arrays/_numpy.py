@@ -20,6 +20,7 @@ plain = np.asarray
 readable = _cpu.contiguous
 table = _cpu.contiguous_copy  # so that no other thread can change it during a call
 boxes_and_images = _cpu.boxes_and_images
+store_rounded = _cpu.store_rounded
 may_share_memory = np.may_share_memory
 checked_values = host_copy = np.asarray  # the array itself: its values are always checked
 

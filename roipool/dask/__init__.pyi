@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from dask.array import Array
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from roipool._layout import Layout, VolumeLayout
 from roipool._types import AngleUnit, Method, Mode
@@ -19,6 +19,7 @@ def roi_pool(
     batch_indices: ArrayLike | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[False] = False,
+    dtype: DTypeLike | None = None,
     out: None = None,
     keep_order: bool = True,
 ) -> Array: ...
@@ -32,6 +33,7 @@ def roi_pool(
     batch_indices: ArrayLike | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[True],
+    dtype: DTypeLike | None = None,
     out: None = None,
     keep_order: bool = True,
 ) -> tuple[Array, Array]: ...
@@ -59,6 +61,7 @@ def roi_align(
     batch_indices: ArrayLike | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[False] = False,
+    dtype: DTypeLike | None = None,
     out: None = None,
     keep_order: bool = True,
 ) -> Array: ...
@@ -75,6 +78,7 @@ def roi_align(
     batch_indices: ArrayLike | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[True],
+    dtype: DTypeLike | None = None,
     out: None = None,
     keep_order: bool = True,
 ) -> tuple[Array, Array]: ...
@@ -170,6 +174,7 @@ def crop_and_resize(
     antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
+    dtype: DTypeLike | None = None,
     out: None = None,
     keep_order: bool = True,
 ) -> Array: ...

@@ -16,7 +16,7 @@ import roipool
 from roipool import _arguments as check
 from roipool._arrays import parts_of, refuse_masks
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op
-from roipool._dtypes import POOLED_DTYPES
+from roipool._dtypes import POOLED_DTYPES, dtype_name, numpy_dtype
 from roipool._errors import with_name
 from roipool._layout import volume_channels, volume_of
 from roipool._pooling import pooled_shape
@@ -191,8 +191,7 @@ def _pooled_chunks(
     """Return for each result its parts: what one task per chunk with boxes gives."""
     checked = check.size_triple if op.is_of_volumes else check.size_pair
     size = checked(op.size, options[op.size])
-    dtype = _native(maps[0].dtype)
-    dtypes = [POOLED_DTYPES.get(dtype, dtype)]
+    dtypes = [_pooled_dtype(_native(maps[0].dtype), options.get("dtype"))]
     if options.get("return_argmax", False):
         dtypes.append(ARGMAX)
     pool = dask.delayed(pool_chunk, nout=len(dtypes))
@@ -212,6 +211,13 @@ def _pooled_chunks(
         for part, one, dtype in zip(parts, each_found, dtypes, strict=True):
             part.append(da.from_delayed(one, shape, dtype))
     return parts
+
+
+def _pooled_dtype(features: np.dtype[Any], chosen: Any) -> np.dtype[Any]:
+    """Return the type of pooled values, which the caller may choose."""
+    if chosen is None:
+        return POOLED_DTYPES.get(features, features)
+    return numpy_dtype(check.pooled_dtype(chosen, dtype_name(features)))
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:

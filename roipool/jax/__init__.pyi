@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from jax import Array
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from roipool._layout import Layout, VolumeLayout
 from roipool._types import AngleUnit, Method, Mode
@@ -26,6 +26,7 @@ def roi_pool(
     batch_indices: Array | ArrayLike | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[False] = False,
+    dtype: DTypeLike | None = None,
     out: None = None,
 ) -> Array: ...
 @overload
@@ -38,6 +39,7 @@ def roi_pool(
     batch_indices: Array | ArrayLike | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[True],
+    dtype: DTypeLike | None = None,
     out: None = None,
 ) -> tuple[Array, Array]: ...
 def roi_pool_backward(
@@ -83,6 +85,7 @@ def roi_align(
     batch_indices: Array | ArrayLike | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[False] = False,
+    dtype: DTypeLike | None = None,
     out: None = None,
 ) -> Array: ...
 @overload
@@ -98,6 +101,7 @@ def roi_align(
     batch_indices: Array | ArrayLike | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[True],
+    dtype: DTypeLike | None = None,
     out: None = None,
 ) -> tuple[Array, Array]: ...
 def roi_align_backward(
@@ -372,6 +376,7 @@ def crop_and_resize(
     antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
+    dtype: DTypeLike | None = None,
     out: None = None,
 ) -> Array: ...
 def crop_and_resize_backward(

@@ -17,7 +17,7 @@ from roipool import _levels
 from roipool._arrays import NUMPY
 from roipool._by_class import OffsetsByClass
 from roipool._definitions import Op
-from roipool._dtypes import FLOATS, dtype_name, real_dtype
+from roipool._dtypes import BYTES, FLOATS, dtype_name, real_dtype
 from roipool._layout import (
     AXES,
     MAP_LAYOUTS,
@@ -67,6 +67,29 @@ def float_maps(name: str, value: Any, dtypes: Sequence[str] = FLOATS, dimensions
     if maps.ndim != dimensions:
         raise ValueError(f"{name} must have {dimensions} dimensions, got shape {maps.shape}")
     return maps
+
+
+def chosen_dtype(given: Arguments, features: Array) -> str | None:
+    """Return the name of the dtype that pooled values are to have, if the caller chooses it."""
+    if given.get("dtype") is None:
+        return None
+    name = check.pooled_dtype(given["dtype"], dtype_name(features.dtype))
+    if jax.dtypes.canonicalize_dtype(name) != jnp.dtype(name):
+        raise TypeError(
+            f"dtype must not be {name} with JAX's 32-bit types; "
+            'jax.config.update("jax_enable_x64", True) has it'
+        )
+    return name
+
+
+def rounded(values: Array, dtype: str | None) -> Array:
+    """Return pooled values in another dtype, as `roipool._arrays.Library.store_rounded` does."""
+    if dtype is None:
+        return values
+    if dtype in BYTES:
+        limits = jnp.iinfo(dtype)
+        values = jnp.rint(jnp.clip(jnp.nan_to_num(values), limits.min, limits.max))
+    return values.astype(dtype)
 
 
 def number_table(name: str, value: Any) -> Array:
@@ -121,6 +144,7 @@ class Operation:
         self._check_out(given)
         order = check.layout(given["layout"])
         features = float_maps("features", given["features"], op.dtypes)
+        dtype = chosen_dtype(given, features)
         size = check.size_pair(op.size, given[op.size])
         is_maximum = self._requests.has_argmax(given)
         request = self._requests.request(given, features.shape, size)
@@ -129,10 +153,11 @@ class Operation:
         if not is_maximum:
             if wants_argmax:
                 raise ValueError("return_argmax must be False with mode='avg': an average has none")
-            return average(features, boxes, indices, request=request)
+            return rounded(average(features, boxes, indices, request=request), dtype)
         if request.pooling.rules.argmax_is_cell:
             self._check_cells("features", features.shape, order)
         values, argmax = maximum(features, boxes, indices, request=request)
+        values = rounded(values, dtype)
         return (values, argmax) if wants_argmax else values
 
     def backward(self, given: Arguments) -> Array:

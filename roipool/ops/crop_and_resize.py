@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from roipool import _arguments as check
 from roipool._arguments import CROPS
@@ -45,8 +45,23 @@ def crop_and_resize(
     antialias: bool = ...,
     extrapolation_value: float = ...,
     layout: Layout = ...,
+    dtype: None = ...,
     out: NDArray[np.float32] | None = ...,
 ) -> NDArray[np.float32]: ...
+@overload
+def crop_and_resize(
+    features: Bytes,
+    boxes: Numbers,
+    box_indices: Numbers,
+    crop_size: int | Sequence[int],
+    *,
+    method: Method = ...,
+    antialias: bool = ...,
+    extrapolation_value: float = ...,
+    layout: Layout = ...,
+    dtype: DTypeLike,
+    out: NDArray[Any] | None = ...,
+) -> Any: ...
 @overload
 def crop_and_resize(
     features: ArrayT,
@@ -58,6 +73,7 @@ def crop_and_resize(
     antialias: bool = ...,
     extrapolation_value: float = ...,
     layout: Layout = ...,
+    dtype: DTypeLike | None = ...,
     out: ArrayT | None = ...,
 ) -> ArrayT: ...
 @by_front_end
@@ -71,6 +87,7 @@ def crop_and_resize(
     antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
+    dtype: DTypeLike | None = None,
     out: ArrayT | None = None,
 ) -> ArrayT:
     """Cut each box out of its map and resize it to a fixed grid.
@@ -103,6 +120,11 @@ def crop_and_resize(
         Value of output cells outside the map.
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
+    dtype : str or dtype, optional
+        Of the result, for uint8 and int8 features: float16, bfloat16, float32 (the default),
+        float64, or that of the features. Values are computed in float32; bytes are then rounded
+        half to even, and limited to what they can hold, with 0 for NaN. Of other features it can
+        only be their own.
     out : ndarray, optional
         Array for the crops, with the shape and dtype of the result.
 
@@ -110,7 +132,7 @@ def crop_and_resize(
     -------
     ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
-        or float32 for uint8 and int8.
+        or float32 for uint8 and int8, or `dtype`.
 
     Raises
     ------
@@ -160,11 +182,22 @@ def crop_and_resize(
     array([[[[0., 0., 0., 0., 0.]]]], dtype=float32)
     >>> roipool.crop_and_resize(stripes, [[0, 0, 0, 1]], [0], (1, 5), antialias=True).round(2)
     array([[[[2.67, 4.  , 4.  , 4.  , 2.67]]]], dtype=float32)
+
+    The same as a picture.
+
+    >>> roipool.crop_and_resize(
+    ...     stripes, [[0, 0, 0, 1]], [0], (1, 5), antialias=True, dtype=np.uint8)
+    array([[[[3, 4, 4, 4, 3]]]], dtype=uint8)
     """
     with Call(CROPS, features=features, boxes=boxes, box_indices=box_indices, out=out) as call:
         filling = check.any_float("extrapolation_value", extrapolation_value)
         maps, regions, pooling = call.checked_forward(
-            definition(method, antialias), crop_size, layout, filling, dtypes=FLOATS_AND_BYTES
+            definition(method, antialias),
+            crop_size,
+            layout,
+            filling,
+            dtypes=FLOATS_AND_BYTES,
+            dtype=dtype,
         )
         return call.average([maps], regions, pooling)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from roipool import _arguments as check
 from roipool._definitions import Definition
@@ -46,8 +46,25 @@ def roi_align(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[False] = ...,
+    dtype: None = ...,
     out: NDArray[np.float32] | None = ...,
 ) -> NDArray[np.float32]: ...
+@overload
+def roi_align(
+    features: Bytes,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    sampling_ratio: int | Sequence[int] = ...,
+    *,
+    aligned: bool = ...,
+    mode: Mode = ...,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+    return_argmax: bool = ...,
+    dtype: DTypeLike,
+    out: NDArray[Any] | None = ...,
+) -> Any: ...
 @overload
 def roi_align(
     features: ArrayT,
@@ -61,6 +78,7 @@ def roi_align(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[False] = ...,
+    dtype: DTypeLike | None = ...,
     out: ArrayT | None = ...,
 ) -> ArrayT: ...
 @overload
@@ -76,6 +94,7 @@ def roi_align(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
+    dtype: None = ...,
     out: NDArray[np.float32] | None = ...,
 ) -> tuple[NDArray[np.float32], NDArray[np.signedinteger[Any]]]: ...
 @overload
@@ -91,6 +110,7 @@ def roi_align(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
+    dtype: DTypeLike | None = ...,
     out: NDArray[ScalarT] | None = ...,
 ) -> tuple[NDArray[ScalarT], NDArray[np.signedinteger[Any]]]: ...
 @overload
@@ -106,6 +126,7 @@ def roi_align(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
+    dtype: DTypeLike | None = ...,
     out: ArrayT | None = ...,
 ) -> tuple[ArrayT, ArrayT]: ...
 @by_front_end
@@ -121,6 +142,7 @@ def roi_align(
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",
     return_argmax: bool = False,
+    dtype: DTypeLike | None = None,
     out: ArrayT | None = None,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Pool each box to a fixed grid from bilinear samples, without rounding the box.
@@ -157,6 +179,11 @@ def roi_align(
         Order of the axes of `features` and of the result.
     return_argmax : bool
         With ``mode="max"``: also return the argmax, which the backward needs.
+    dtype : str or dtype, optional
+        Of the result, for uint8 and int8 features: float16, bfloat16, float32 (the default),
+        float64, or that of the features. Values are computed in float32; bytes are then rounded
+        half to even, and limited to what they can hold, with 0 for NaN. Of other features it can
+        only be their own.
     out : ndarray, optional
         Array for the pooled values, with the shape and dtype of the result.
 
@@ -164,7 +191,7 @@ def roi_align(
     -------
     pooled : ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
-        or float32 for uint8 and int8.
+        or float32 for uint8 and int8, or `dtype`.
         A bin without samples (an empty box with an adaptive grid) is 0. A maximum ignores NaN
         samples; a bin with only NaN samples is -inf.
     argmax : ndarray of int32
@@ -216,7 +243,7 @@ def roi_align(
         if is_average and want_argmax:
             raise ValueError("return_argmax must be False with mode='avg': an average has none")
         maps, regions, pooling = call.checked_forward(
-            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_BYTES
+            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_BYTES, dtype=dtype
         )
         if is_average:
             return call.average([maps], regions, pooling)

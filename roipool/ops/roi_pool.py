@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from roipool import _arguments as check
 from roipool._definitions import Definition
@@ -34,8 +34,22 @@ def roi_pool(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[False] = ...,
+    dtype: None = ...,
     out: NDArray[np.float32] | None = ...,
 ) -> NDArray[np.float32]: ...
+@overload
+def roi_pool(
+    features: Bytes,
+    rois: Boxes,
+    output_size: int | Sequence[int],
+    spatial_scale: float = ...,
+    *,
+    batch_indices: Numbers | None = ...,
+    layout: Layout = ...,
+    return_argmax: bool = ...,
+    dtype: DTypeLike,
+    out: NDArray[Any] | None = ...,
+) -> Any: ...
 @overload
 def roi_pool(
     features: ArrayT,
@@ -46,6 +60,7 @@ def roi_pool(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[False] = ...,
+    dtype: DTypeLike | None = ...,
     out: ArrayT | None = ...,
 ) -> ArrayT: ...
 @overload
@@ -58,6 +73,7 @@ def roi_pool(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
+    dtype: None = ...,
     out: NDArray[np.float32] | None = ...,
 ) -> tuple[NDArray[np.float32], NDArray[np.signedinteger[Any]]]: ...
 @overload
@@ -70,6 +86,7 @@ def roi_pool(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
+    dtype: DTypeLike | None = ...,
     out: NDArray[ScalarT] | None = ...,
 ) -> tuple[NDArray[ScalarT], NDArray[np.signedinteger[Any]]]: ...
 @overload
@@ -82,6 +99,7 @@ def roi_pool(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
+    dtype: DTypeLike | None = ...,
     out: ArrayT | None = ...,
 ) -> tuple[ArrayT, ArrayT]: ...
 @by_front_end
@@ -94,6 +112,7 @@ def roi_pool(
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",
     return_argmax: bool = False,
+    dtype: DTypeLike | None = None,
     out: ArrayT | None = None,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Pool each box to a fixed grid by the maximum over whole map cells.
@@ -122,6 +141,11 @@ def roi_pool(
         Order of the axes of `features` and of the result.
     return_argmax : bool
         Also return the argmax, which the backward needs.
+    dtype : str or dtype, optional
+        Of the result, for uint8 and int8 features: float16, bfloat16, float32 (the default),
+        float64, or that of the features. Values are computed in float32; bytes are then rounded
+        half to even, and limited to what they can hold, with 0 for NaN. Of other features it can
+        only be their own.
     out : ndarray, optional
         Array for the pooled values, with the shape and dtype of the result.
 
@@ -129,7 +153,7 @@ def roi_pool(
     -------
     pooled : ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
-        or float32 for uint8 and int8.
+        or float32 for uint8 and int8, or `dtype`.
         A bin without cells is 0. NaN cells are ignored; a bin with only NaN cells is -inf.
     argmax : ndarray
         Only with `return_argmax`. Same shape, int32 (int64 if H*W exceeds 2**31 - 1): the index
@@ -170,7 +194,7 @@ def roi_pool(
         want_argmax = check.flag("return_argmax", return_argmax)
         placed = definition(spatial_scale)
         maps, regions, pooling = call.checked_forward(
-            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_BYTES
+            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_BYTES, dtype=dtype
         )
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         return (pooled, argmax) if want_argmax else pooled

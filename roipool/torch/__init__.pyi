@@ -2,7 +2,7 @@
 from collections.abc import Sequence
 from typing import Literal, overload
 
-from torch import Tensor
+from torch import Tensor, dtype
 
 from roipool._layout import Layout, VolumeLayout
 from roipool._types import AngleUnit, Method, Mode
@@ -28,6 +28,7 @@ def roi_pool(
     batch_indices: Tensor | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[False] = False,
+    dtype: dtype | str | None = None,
     out: None = None,
 ) -> Tensor: ...
 @overload
@@ -40,6 +41,7 @@ def roi_pool(
     batch_indices: Tensor | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[True],
+    dtype: dtype | str | None = None,
     out: None = None,
 ) -> tuple[Tensor, Tensor]: ...
 def roi_pool_backward(
@@ -85,6 +87,7 @@ def roi_align(
     batch_indices: Tensor | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[False] = False,
+    dtype: dtype | str | None = None,
     out: None = None,
 ) -> Tensor: ...
 @overload
@@ -100,6 +103,7 @@ def roi_align(
     batch_indices: Tensor | None = None,
     layout: Layout = "NCHW",
     return_argmax: Literal[True],
+    dtype: dtype | str | None = None,
     out: None = None,
 ) -> tuple[Tensor, Tensor]: ...
 def roi_align_backward(
@@ -374,6 +378,7 @@ def crop_and_resize(
     antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
+    dtype: dtype | str | None = None,
     out: None = None,
 ) -> Tensor: ...
 def crop_and_resize_backward(

@@ -30,7 +30,7 @@ from roipool.torch._cuda import CUDA
 from roipool.torch._families import FAMILIES, Family, Settings, as_pair
 from roipool.torch._fast_path import FastAverage, fast_average
 from roipool.torch._kernels import check_device, check_tensors
-from roipool.torch._memory import FLOATS, INTEGERS, Bridge, check_memory, is_channels_last
+from roipool.torch._memory import BYTES, FLOATS, INTEGERS, Bridge, check_memory, is_channels_last
 from roipool.torch._operators import on_device
 
 
@@ -73,7 +73,7 @@ class Operation:
         self._families = {
             family.is_maximum: family for family in FAMILIES.values() if family.op is op
         }
-        tensors = {"features", op.boxes, op.indices, "levels", "out"}
+        tensors = {"features", op.boxes, op.indices, "levels", "dtype", "out"}
         parameters = inspect.signature(getattr(numpy_functions(op), op.forward)).parameters
         self._option_names = tuple(name for name in parameters if name not in tensors)
         self._options = operator.itemgetter(*self._option_names)
@@ -84,6 +84,26 @@ class Operation:
 
     def forward(self, given: Arguments) -> Any:
         """Pool maps."""
+        if given.get("dtype") is None:
+            return self._pooled(given)
+        dtype = self._dtype(given)
+        pooled = self._pooled(given)
+        if isinstance(pooled, tuple):
+            values, argmax = pooled
+            return rounded(values, dtype), argmax
+        return rounded(pooled, dtype)
+
+    def _dtype(self, given: Arguments) -> torch.dtype:
+        """Return the type that pooled values are to have."""
+        own, chosen = name_of(check_tensor("features", given["features"]).dtype), given["dtype"]
+        if own not in self.op.dtypes:  # which is the mistake to tell
+            return torch.float32
+        name = name_of(chosen) if isinstance(chosen, torch.dtype) else chosen
+        dtype: torch.dtype = getattr(torch, check.pooled_dtype(name, own))
+        return dtype
+
+    def _pooled(self, given: Arguments) -> Any:
+        """Pool maps to the type that operators compute."""
         verb, settings, order, wants_argmax, fast = self._plan(given)
         form = self.op.form
         if fast is not None and given[form.indices] is None and given["out"] is None:
@@ -440,6 +460,19 @@ class OperationByClass(OffsetsByClass, DeformedOperation):
 def real_type(maps: Tensor) -> torch.dtype:
     """Return the type in which kernels compute positions on maps."""
     return torch.float64 if maps.dtype is torch.float64 else torch.float32
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Return a type's name in NumPy."""
+    return str(dtype).removeprefix("torch.")
+
+
+def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return pooled values in another type, as `roipool._arrays.Library.store_rounded` does."""
+    if dtype in BYTES:
+        limits = torch.iinfo(dtype)
+        values = values.nan_to_num().clamp(limits.min, limits.max).round()
+    return values.to(dtype)
 
 
 def readable(name: str, value: Any) -> Tensor:

@@ -9,14 +9,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from roipool import _cpu, reference
-from roipool._dtypes import BYTES
+from roipool._definitions import OPS
+from roipool._dtypes import BYTES, allowed_dtypes
 from roipool._settings import NON_TEMPORAL_BYTES
 from roipool.systems import SYSTEMS, System
 from roipool.systems.boxes import PER_IMAGE
 from roipool.verification.tolerance import Comparison, compare, compare_bits
 
 from .call import Results, known_arguments, run, to_nchw
-from .case import Array, Case, channels_of_maps, dtypes, with_channels
+from .case import Array, Case, channels_of_maps, dtypes, held, with_channels
 from .oracle import (
     SLOPES,
     bin_value_of,
@@ -151,6 +152,18 @@ def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
                 for name, array in wide.items()
             }
         yield from same(got, rounded)
+
+
+def chosen_types(case: Case, got: Results, library: Any) -> Comparisons:
+    """Values pooled from bytes are rounded once to the type that a caller chooses."""
+    operation = SYSTEMS[case.operation]
+    if case.dtype not in BYTES or operation.forward not in OPS:
+        return
+    for name in filter(dtypes().__contains__, allowed_dtypes(case.dtype)):
+        results = run(replace(case, out="new"), library, operation.only_forward, dtype=name)
+        pooled, expected = results.pop("pooled"), held(got["pooled"], name)
+        yield f"pooled in {name}", compare_bits(pooled, expected.astype(dtypes()[name]))
+        yield from same(results, got)
 
 
 def channels_apart(case: Case, got: Results, library: Any) -> Comparisons:
@@ -355,6 +368,7 @@ RELATIONS: dict[str, Relation] = {
     "non-temporal stores": non_temporal_stores,
     "layouts": layouts,
     "wider type": wider_type,
+    "chosen types": chosen_types,
     "channels apart": channels_apart,
     "boxes apart": boxes_apart,
     "boxes reversed": boxes_reversed,

@@ -95,6 +95,15 @@ NOT_SHAPES = [
 ]
 
 BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
+    "dtype": [
+        ("uint8", TypeError),
+        ("float16", TypeError),
+        (np.float64, TypeError),
+        (np.dtype(np.int32), TypeError),
+        ("no type", TypeError),
+        ([1], TypeError),
+        (True, TypeError),
+    ],
     "features": NOT_MAPS,
     "grad_output": [
         *NOT_MAPS,

@@ -301,6 +301,19 @@ def test_bytes_are_pooled_to_float32(name: str, dtype: str) -> None:
     assert_same_bits(found, getattr(roipool, name)(maps(dtype).astype(np.float32), **given))
 
 
+@pytest.mark.parametrize("name", [op.forward for op in OPS.values() if op.dtypes != FLOATS])
+@pytest.mark.parametrize("dtype", BYTES)
+def test_bytes_are_pooled_to_a_chosen_type(name: str, dtype: str) -> None:
+    given = arguments(OPS[name], next(iter(OPS[name].variants)))
+    for chosen in (dtype, "float16", np.float64):
+        lazy = getattr(roipool, name)(chunked(maps(dtype)), **given, dtype=chosen)
+        assert lazy.dtype == chosen
+        expected = getattr(roipool, name)(maps(dtype), **given, dtype=chosen)
+        assert_same_bits(lazy.compute(scheduler="sync"), expected)
+    with pytest.raises(TypeError, match=rf"dtype must be None or {dtype}, float16, .* got 'int16'"):
+        getattr(roipool, name)(chunked(maps(dtype)), **given, dtype="int16")
+
+
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_schedulers(scheduler: str) -> None:
     given = arguments(OPS["roi_align"], "avg")

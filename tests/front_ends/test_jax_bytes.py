@@ -53,6 +53,34 @@ def test_bytes_are_pooled_to_float32(way: str, case: Case, dtype: str, layout: s
 
 
 @every_byte_type
+@pytest.mark.parametrize("case", OF_BYTES, ids=str)
+def test_bytes_are_pooled_to_a_chosen_type(case: Case, dtype: str) -> None:
+    maps, boxes, indices = bytes_of(dtype), case.boxes().astype(np.float32), case.indices()
+    features, rest = jnp.asarray(maps), (jnp.asarray(boxes), jnp.asarray(indices))
+    for name in ("float16", "bfloat16", "float32", dtype):
+        expected = case.pool(maps, boxes, indices, dtype=name)
+        found = case.pool(features, *rest, dtype=jnp.dtype(name))
+        assert_same_bits(np.asarray(found), expected)
+        compiled = jax.jit(lambda x, name=name: case.pool(x, *rest, dtype=name))
+        assert_same_bits(np.asarray(compiled(features)), expected)
+    with jax.enable_x64(False), pytest.raises(TypeError, match=r"dtype must not be float64 with"):
+        case.pool(features, *rest, dtype="float64")
+    with pytest.raises(TypeError, match=rf"dtype must be None or {dtype}, float16, .* got 'int16'"):
+        case.pool(features, *rest, dtype="int16")
+    with pytest.raises(TypeError, match=r"dtype must be None or float32 for float32 features"):
+        case.pool(features.astype(jnp.float32), *rest, dtype=dtype)
+
+
+@every_byte_type
+@each(filling=["2.5", "3.5", "300", "-1.5", "nan", "inf", "-inf"])
+def test_bytes_are_rounded_as_those_of_numpy(dtype: str, filling: str) -> None:
+    maps, boxes, images = np.zeros((1, 1, 4, 4), dtype), np.full((1, 4), 2.0), np.zeros(1, np.int32)
+    options = {"extrapolation_value": float(filling), "dtype": dtype}
+    found = roipool.crop_and_resize(*map(jnp.asarray, (maps, boxes, images)), 1, **options)
+    assert_same_bits(np.asarray(found), roipool.crop_and_resize(maps, boxes, images, 1, **options))
+
+
+@every_byte_type
 @pytest.mark.parametrize("case", [case for case in OF_BYTES if case.moves], ids=str)
 def test_bytes_give_no_gradient_of_boxes(case: Case, dtype: str) -> None:
     features, indices = jnp.asarray(bytes_of(dtype)), jnp.asarray(case.indices())

@@ -16,11 +16,11 @@ from _support.pairwise import each
 from _support.valid_calls import CALLS, FEATURES
 
 import roipool
-from roipool import _cpu
+from roipool import _cpu, _pooling
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS
 from roipool._dtypes import BYTES, FLOATS
 from roipool.verification.call import run
-from roipool.verification.case import held_by
+from roipool.verification.case import dtypes, held_by
 from roipool.verification.catalogue import ENTRIES, Entry
 from roipool.verification.check import CALL, ORACLE, check
 
@@ -45,7 +45,7 @@ def cases_of_bytes(name: str, entry: Entry, dtype: str, layout: str) -> list[Any
 @every_row
 def test_oracle(name: str, entry: Entry, dtype: str, layout: str) -> None:
     for case in cases_of_bytes(name, entry, dtype, layout):
-        for finding in check(case, (CALL, ORACLE, "transposes", "threads")):
+        for finding in check(case, (CALL, ORACLE, "transposes", "threads", "chosen types")):
             assert finding.comparison.problem is None, finding
 
 
@@ -129,6 +129,101 @@ def test_crops_of_no_picture_and_of_no_boxes() -> None:
     np.testing.assert_array_equal(no_cells, np.zeros((1, 3, 2, 2), np.float32))
 
 
+# ---- Types that a caller chooses
+
+every_function = pytest.mark.parametrize(
+    "function", [name for name, op in OPS.items() if op.dtypes != FLOATS]
+)
+ROUNDED = {
+    "2.5": {"uint8": 2, "int8": 2},
+    "3.5": {"uint8": 4, "int8": 4},
+    "-0.5": {"uint8": 0, "int8": 0},
+    "-1.5": {"uint8": 0, "int8": -2},
+    "127.5": {"uint8": 128, "int8": 127},
+    "254.5": {"uint8": 254, "int8": 127},
+    "255.5": {"uint8": 255, "int8": 127},
+    "-128.5": {"uint8": 0, "int8": -128},
+    "1e30": {"uint8": 255, "int8": 127},
+    "inf": {"uint8": 255, "int8": 127},
+    "-inf": {"uint8": 0, "int8": -128},
+    "nan": {"uint8": 0, "int8": 0},
+}
+
+
+@every_byte_type
+@each(filling=list(ROUNDED))
+def test_bytes_are_rounded_half_to_even_and_limited(filling: str, dtype: str) -> None:
+    beyond = np.full((19, 4), 2.0)
+    crops = roipool.crop_and_resize(
+        np.zeros((1, 3, 4, 4), dtype),
+        beyond,
+        np.zeros(19),
+        3,
+        extrapolation_value=float(filling),
+        dtype=dtype,
+    )
+    assert crops.dtype == dtype
+    np.testing.assert_array_equal(crops, ROUNDED[filling][dtype])
+
+
+@every_layout
+@each(name=["uint8", "float16", "float64"], size=[1, 200])
+def test_boxes_are_rounded_part_by_part(
+    name: str, size: int, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_pooling, "VALUES_AT_ONCE", 500)
+    rng = np.random.default_rng(size)
+    maps = in_layout(rng.integers(0, 256, (2, 3, 9, 11)).astype(np.uint8), layout)
+    boxes, images = rng.uniform(0, 1, (40, 4)), rng.integers(0, 2, 40)
+    arguments: dict[str, Any] = {"layout": layout}
+    values = roipool.crop_and_resize(maps, boxes, images, (size, 2), **arguments)
+    got = roipool.crop_and_resize(maps, boxes, images, (size, 2), dtype=name, **arguments)
+    assert_same_bits(got, (np.rint(values) if name == "uint8" else values).astype(name))
+    rois = np.column_stack([images, boxes * 8])
+    pooled, argmax = roipool.roi_pool(maps, rois, 2, return_argmax=True, **arguments)
+    got, also = roipool.roi_pool(maps, rois, 2, return_argmax=True, dtype=name, **arguments)
+    assert_same_bits(got, pooled.astype(name))
+    assert_same_bits(also, argmax)
+
+
+@each(name=["uint8", "float32", "float16"])
+def test_a_given_array_has_the_chosen_type(name: str) -> None:
+    maps = np.arange(75, dtype=np.uint8).reshape(1, 5, 5, 3)
+    out = np.full((1, 2, 2, 3), 7, name)
+    crops = roipool.crop_and_resize(
+        maps, [[0, 0, 1, 1]], [0], 2, layout="NHWC", dtype=name, out=out
+    )
+    assert crops is out
+    np.testing.assert_array_equal(out[0, :, :, 0], [[0, 12], [60, 72]])
+    other = np.full((1, 2, 2, 3), 7, np.int8)
+    with pytest.raises(TypeError, match=f"out must have dtype {name}, got int8"):
+        roipool.crop_and_resize(maps, [[0, 0, 1, 1]], [0], 2, layout="NHWC", dtype=name, out=other)
+    assert (other == 7).all()
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@every_function
+def test_floats_are_pooled_to_their_own_type(function: str, name: str) -> None:
+    pool, arguments = CALLS[function]
+    arguments = {**arguments, "features": FEATURES.astype(dtypes()[name])}
+    assert_same_bits(pool(**arguments, dtype=name), pool(**arguments))
+    for other in {*FLOATS, "uint8"} - {name}:
+        message = rf"dtype must be None or {name} for {name} features, got '{other}'"
+        with pytest.raises(TypeError, match=message):
+            pool(**arguments, dtype=other)
+
+
+@every_byte_type
+@every_function
+def test_a_type_that_bytes_are_not_pooled_to(function: str, dtype: str) -> None:
+    pool, arguments = CALLS[function]
+    arguments = {**arguments, "features": FEATURES.astype(dtype)}
+    message = rf"dtype must be None or {dtype}, {', '.join(FLOATS)} for {dtype} features, got"
+    for other in ("int16", {"uint8": np.int8, "int8": np.uint8}[dtype], bool, "no type", 8):
+        with pytest.raises(TypeError, match=message):
+            pool(**arguments, dtype=other)
+
+
 # ---- Memory
 
 PICTURE = (3000, 4000)
@@ -166,29 +261,32 @@ CALLS_ON_A_PICTURE: dict[str, tuple[int, Callable[..., Any]]] = {
 
 
 @every_layout
+@each(dtype=["float32", "uint8"])
 @pytest.mark.parametrize("name", CALLS_ON_A_PICTURE)
-def test_a_picture_is_not_copied(name: str, layout: str) -> None:
+def test_a_picture_is_not_copied(name: str, dtype: str, layout: str) -> None:
     """Memory grows by plans and, of a maximum, the windows of single boxes, beside `out`.
 
-    NumPy's memory is traced, and the rest is in the cache after the call.
+    NumPy's memory is traced, and the rest is in the cache after the call. What is rounded to bytes
+    is in float32 for a part of the boxes; parts need scratch memory of several sizes.
     """
     windows, call = CALLS_ON_A_PICTURE[name]
     maps = np.zeros(shape_in_layout((1, 3, *PICTURE), layout), np.uint8)
-    out = np.empty(shape_in_layout((CROPS, 3, SIZE, SIZE), layout), np.float32)
+    out = np.empty(shape_in_layout((CROPS, 3, SIZE, SIZE), layout), dtype)
     threads, limit = roipool.get_num_threads(), roipool.get_cache_limit()
     roipool.free_memory()
     roipool.set_cache_limit(4096)
     roipool.set_num_threads(2)
     tracemalloc.start()
     try:
-        call(maps, layout=layout, out=out)
+        call(maps, layout=layout, dtype=dtype, out=out)
         grown = tracemalloc.get_traced_memory()[1] + _cpu.cached_bytes()
     finally:
         tracemalloc.stop()
         roipool.set_num_threads(threads)
         roipool.set_cache_limit(limit)
         roipool.free_memory()
-    assert windows <= grown < windows + 4 * MIB < maps.nbytes / 2
+    rounded = 0 if dtype == "float32" else 2 * 4 * _pooling.VALUES_AT_ONCE
+    assert windows <= grown < windows + rounded + 4 * MIB < maps.nbytes / 2
 
 
 # ---- Who takes bytes

@@ -1,0 +1,44 @@
+// Pooled values as bytes, of pictures.
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#include <limits>
+
+#include "../config.h"
+
+namespace roipool {
+
+// Turns the bits of a float into a whole number that is ordered as floats are, and back.
+inline int32_t ordered_bits(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
+
+inline int32_t bits_of_float(float value) {
+  int32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+// Rounded half to even; what a byte cannot hold becomes the nearest that it can, and NaN 0. Bits are
+// compared: compilers make no vectors of a loop with comparisons of floats, which may trap.
+template <typename Byte>
+inline Byte byte_of(float value) {
+  const int32_t least = ordered_bits(bits_of_float(std::numeric_limits<Byte>::min()));
+  const int32_t most = ordered_bits(bits_of_float(std::numeric_limits<Byte>::max()));
+  const int32_t given = bits_of_float(value);
+  const int32_t is_number = (given & 0x7fffffff) <= 0x7f800000;
+  int32_t bits = ordered_bits(given);
+  bits = bits > least ? bits : least;
+  bits = bits < most ? bits : most;
+  bits = ordered_bits(bits & -is_number);
+  float limited;
+  memcpy(&limited, &bits, sizeof(limited));
+  // The sum's last bit counts ones: adding rounds. Its low bits are those of the whole number.
+  return static_cast<Byte>(bits_of_float(limited + 12582912.0f));  // 1.5 * 2^23
+}
+
+template <typename Byte>
+inline void store_bytes(const float* from, wide_int count, Byte* to) {
+  for (wide_int i = 0; i < count; ++i) to[i] = byte_of<Byte>(from[i]);
+}
+
+}  // namespace roipool
