@@ -27,7 +27,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from _support import nvrtc
-from _support.cuda_texts import Text, every_file, every_type_and_layout
+from _support.cuda_texts import Text, every_file, every_type_and_layout, of_volumes
 from harness.pages import write_or_compare
 
 from roipool._cuda.source import OPTIONS
@@ -67,13 +67,15 @@ class Found(NamedTuple):
         others = (text.layout, str(text.pack), text.argmax_type)
         if self.kernel.startswith("plan_"):
             others = ("", "", "")
-        return self.kernel, text.definition, text.dtype, *others
+        definition = f"{text.definition}, {text.maps}" if text.maps else text.definition
+        return self.kernel, definition, text.dtype, *others
 
 
 def texts() -> list[Text]:
-    """Return texts of every file in every type and layout, and for maxima of whole cells."""
+    """Return texts of every file in every type and layout, also of whole cells and volumes."""
     cells = every_type_and_layout("maximum_forward", "roi_pool")
-    return [*every_file(), *(text for text in cells if text.argmax_type == "int")]
+    of_cells = (text for text in cells if text.argmax_type == "int")
+    return [*every_file(), *of_cells, *of_volumes()]
 
 
 def resources(text: Text, architecture: int) -> Iterator[Found]:

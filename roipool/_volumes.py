@@ -1,4 +1,4 @@
-"""Calls on volumes of NumPy: engines get them as maps whose rows are those of all planes."""
+"""Calls on volumes: engines get them as maps whose rows are those of all planes."""
 
 from __future__ import annotations
 
@@ -38,13 +38,6 @@ def place(
     return Definition("roi_align", scale, (rows, columns), aligned, depth=depth)
 
 
-def only_on_hosts(name: str, remedy: str) -> TypeError:
-    """Return the error for volumes in a GPU's memory."""
-    return TypeError(
-        f"{name} must be on the host, where volumes are pooled, not on a GPU: {remedy}"
-    )
-
-
 class VolumeCall(Call):
     """A call on volumes.
 
@@ -68,8 +61,6 @@ class VolumeCall(Call):
         self, layout: Any, options: Options, form: Form = VOLUMES, /, **arrays: Any
     ) -> None:
         super().__init__(form, **arrays)
-        if self.library is not NUMPY:
-            raise only_on_hosts(next(iter(arrays)), "convert it with cupy.asnumpy")
         scale, ratio, aligned = options
         self._layout = check.volume_layout(layout)
         self._options = (
@@ -114,12 +105,16 @@ class VolumeCall(Call):
     def _volumes(self) -> Array:
         """Return the volumes, checked."""
         name = self._form.features
-        return check.volumes(name, self._arrays[name], self._layout)
+        return self._mergeable(check.volumes(name, self._arrays[name], self._layout))
+
+    def _mergeable(self, volumes: Array) -> Array:
+        """Return volumes that lie in memory as maps do which the library's engine reads."""
+        return volumes if self.library is NUMPY else self.library.xp().ascontiguousarray(volumes)
 
     def _gradient(self, shape: Shape5) -> tuple[Array, Regions, Pooling]:
         """Return the gradient of values pooled from such volumes, the boxes, and the request."""
         name = self._form.grad_output
-        gradient = check.float_array(name, self._arrays[name], dimensions=5)
+        gradient = self._mergeable(check.float_array(name, self._arrays[name], dimensions=5))
         regions = self.regions(shape[0], gradient.dtype)
         channels = volume_channels(shape, self._layout)
         boxes = len(regions.boxes)

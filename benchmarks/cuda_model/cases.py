@@ -154,6 +154,21 @@ def _rotated(what: str, move: Move) -> list[Array]:
     return [roipool.roi_align_rotated_backward_rois(grad, features, boxes, level.scale, 2)]
 
 
+def _volumes(what: str, move: Move) -> list[Array]:
+    rng = np.random.default_rng(2)
+    shape, size, count = (1, _CHANNELS, 24, 32, 32), (4, 4, 4), 40
+    ends = np.sort(rng.integers(0, 24 * _STEP, (count, 2, 3)) / _STEP, axis=1)
+    rois = move(np.insert(ends.reshape(count, 6), 0, 0, axis=1).astype(np.float32))
+    values, upstream = (
+        np.float32(rng.integers(-9, 9, extent) / 8) for extent in (shape, (count, shape[1], *size))
+    )
+    if what == "forward":
+        return [roipool.roi_align_3d(move(values), rois, size, 1.0, 2)]
+    if what == "backward":
+        return [roipool.roi_align_3d_backward(move(upstream), rois, shape, 1.0, 2)]
+    return [roipool.roi_align_3d_backward_rois(move(upstream), move(values), rois, 1.0, 2)]
+
+
 def _nan_restarts(move: Move) -> list[Array]:
     level = task("vgg16-pool", False).levels[0]
     return [onnx.MaxRoiPool(move(level.features), move(level.rois), (7, 7), level.scale)]
@@ -189,3 +204,5 @@ def cases() -> Iterator[Case]:
         )
     for what in ("forward", "backward", "gradient of boxes"):
         yield Case(f"rotated boxes, {what}", functools.partial(_rotated, what))
+    for what in ("forward", "backward", "gradient of boxes"):
+        yield Case(f"boxes of a volume, {what}", functools.partial(_volumes, what))

@@ -117,13 +117,9 @@ def support(name: str) -> str:
                 words = "; ".join(f"*{word}*: {', '.join(by_word[word])}" for word in by_word)
                 lines.append(f"| {LIBRARIES[library]}, {variant.partition(', ')[2]} | {words} |")
     head = ["| arrays | |", "|---|---|"]
-    core = f"| {_core_arrays(name)} | *yes*: half types, functions of gradients |"
+    core = "| NumPy, CuPy | *yes*: half types, functions of gradients |"
     note = "The words are explained on [the page of all libraries](../frameworks.md)."
     return "\n".join([*head, core, *lines, "", note])
-
-
-def _core_arrays(name: str) -> str:
-    return "NumPy" if name in VOLUME_OPS else "NumPy, CuPy"
 
 
 # The tables of frameworks.md by their markers.

@@ -23,6 +23,17 @@ class AxisCall(NamedTuple):
     groups: int = 1
 
 
+class VolumeCall(NamedTuple):
+    """Of volumes: depth, and the rows of one plane. Of maps, nothing reads it."""
+
+    depth: AxisCall = AxisCall(1, 0)
+    rows: AxisCall = AxisCall(1, 0)
+    planes: int = 1
+    plane_rows: int = 0
+    depth_scale: float = 1.0
+    row_scale: float = 1.0
+
+
 class Level(NamedTuple):
     """One of the maps that boxes are on. Only where there are several is `address` used."""
 
@@ -44,6 +55,7 @@ class Call(NamedTuple):
     image_stride: int
     rows: AxisCall
     columns: AxisCall
+    volume: VolumeCall = VolumeCall()
     plan_bytes: int = 0
     entries_at: int = 0
     empty_value: float = 0.0
@@ -80,6 +92,13 @@ class Call(NamedTuple):
 
 
 _AXIS_TYPE = np.dtype([(name, np.int64) for name in AxisCall._fields])
+_VOLUME_TYPE = np.dtype(
+    [
+        *((name, _AXIS_TYPE) for name in ("depth", "rows")),
+        *((name, np.int64) for name in ("planes", "plane_rows")),
+        *((name, np.float64) for name in ("depth_scale", "row_scale")),
+    ]
+)
 LEVEL_TYPE = np.dtype(
     [
         ("address", np.uintp),
@@ -90,6 +109,7 @@ LEVEL_TYPE = np.dtype(
 )
 _FIELD_TYPES = {
     **dict.fromkeys(("rows", "columns"), _AXIS_TYPE),
+    "volume": _VOLUME_TYPE,
     **dict.fromkeys(
         ("empty_value", "lowest", "angle_scale", "offset_factor"), np.dtype(np.float64)
     ),

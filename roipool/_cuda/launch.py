@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool._arguments import MAX_AXIS
-from roipool._cuda.arguments import IMAGE_KINDS, INTEGERS, STORAGE, AxisCall, Call, Level
+from roipool._cuda.arguments import (
+    IMAGE_KINDS,
+    INTEGERS,
+    STORAGE,
+    AxisCall,
+    Call,
+    Level,
+    VolumeCall,
+)
 from roipool._cuda.partition import (
     BYTES_OF_LISTED_SAMPLE,
     LISTED_BOXES,
@@ -34,7 +42,6 @@ from roipool._cuda.partition import (
 from roipool._definitions import BY_BIN, MOVED, TRAITS
 from roipool._dtypes import dtype_name
 from roipool._layout import AXES
-from roipool._volumes import only_on_hosts
 
 # ---- Plans
 
@@ -49,20 +56,25 @@ class PlanKind(NamedTuple):
     beside_bin: int = 0  # and of each of its rows and columns of bins
 
 
-BYTES_OF_REACH = 16
+BYTES_OF_REACH, BYTES_OF_VOLUME_REACH = 16, 32
 BYTES_OF_IMAGE = BYTES_OF_WINDOW = 8
 TAPS = PlanKind("taps", 8, {4: 8, 8: 16})
 BIN_TAPS = PlanKind("bin_taps", 16, {4: 8, 8: 16}, BYTES_OF_REACH)
+VOLUME_BIN_TAPS = BIN_TAPS._replace(beside=BYTES_OF_VOLUME_REACH)
 WINDOWS = PlanKind("windows", 16, {4: 8, 8: 16}, BYTES_OF_IMAGE, BYTES_OF_WINDOW)
 SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
 CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
-BYTES_OF_HEAD = 32
 # Of plans that blocks have in scratch memory, where shared memory is too small: fewer blocks take
 # more boxes each.
 BYTES_OF_SCRATCH = 2**28
 # Of a box whose bins share no rows and columns, and its image: rotated, or with moved bins.
 BYTES_OF_REGION, BYTES_OF_MOVED_REGION = 160, 256
+
+
+def bytes_of_head(sizes: Sizes) -> int:
+    """Return the bytes of what a plan has of each axis as a whole, and of the box's image."""
+    return 48 if sizes.is_of_volumes else 32
 
 
 Capacity = Callable[[PlanKind, str, int, int, int], int]
@@ -121,8 +133,6 @@ class Launches(NamedTuple):
 def call_of(sizes: Sizes, **fields: Any) -> Call:
     """Return the argument of every kernel of a call, with `fields` set."""
     pooling, definition = sizes.pooling, sizes.pooling.definition
-    if definition.depth is not None:  # from operators of torch: other calls are refused earlier
-        raise only_on_hosts("volumes", "move them to a CPU")
     channel, row, column = AXES[pooling.layout]
     for shape in sizes.map_shapes:  # from front ends: other calls are checked earlier
         if max(shape[row], shape[column]) > MAX_AXIS:
@@ -138,6 +148,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         image_stride=sizes.index_stride // sizes.index_type.itemsize,
         rows=AxisCall(pooling.output_size[0], definition.sampling[0], groups=group_rows),
         columns=AxisCall(pooling.output_size[1], definition.sampling[1], groups=group_columns),
+        volume=volume_call(sizes),
         angle_scale=definition.angle_scale,
         offset_factor=definition.offset_factor,
         image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
@@ -148,6 +159,22 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         ),
     )
     return call._replace(**fields)
+
+
+def volume_call(sizes: Sizes) -> VolumeCall:
+    """Return what kernels need of volumes beside their maps."""
+    definition, depth = sizes.pooling.definition, sizes.pooling.definition.depth
+    if depth is None:
+        return VolumeCall()
+    _, row, _ = AXES[sizes.pooling.layout]
+    return VolumeCall(
+        AxisCall(depth.bins, depth.sampling),
+        AxisCall(sizes.pooling.output_size[0] // depth.bins, definition.sampling[0]),
+        depth.planes,
+        sizes.map_shapes[0][row] // max(depth.planes, 1),
+        depth.scale,
+        depth.row_scale,
+    )
 
 
 def _largest_image(sizes: Sizes) -> int:
@@ -172,6 +199,7 @@ def config_of(
         "pack": 1,
         "position_sensitive": int(sizes.is_position_sensitive),
         "moved_bins": int(has_moved_bins(sizes)),
+        "of_volumes": int(sizes.is_of_volumes),
         "plan_is_shared": 1,
         "levels": len(sizes.map_shapes),
         "offset": INTEGERS[_largest_image(sizes) > np.iinfo(np.int32).max],
@@ -189,11 +217,19 @@ def with_plan(call: Call, kind: PlanKind, sizes: Sizes, capacity: Capacity = pla
         name = sizes.pooling.definition.name
         return axis._replace(capacity=capacity(kind, name, axis.sampling, size, axis.bins))
 
-    rows, columns = with_capacity(call.rows, call.height), with_capacity(call.columns, call.width)
-    entries_at = up((rows.bins + columns.bins) * kind.bin, 16)
-    entries = (rows.capacity + columns.capacity) * kind.entry[sizes.real.itemsize]
+    columns = with_capacity(call.columns, call.width)
+    if sizes.is_of_volumes:
+        depth = with_capacity(call.volume.depth, call.volume.planes)
+        rows = with_capacity(call.volume.rows, call.volume.plane_rows)
+        axes: tuple[AxisCall, ...] = (depth, rows, columns)
+        call = call._replace(volume=call.volume._replace(depth=depth, rows=rows))
+    else:
+        axes = (with_capacity(call.rows, call.height), columns)
+        call = call._replace(rows=axes[0])
+    entries_at = up(sum(axis.bins for axis in axes) * kind.bin, 16)
+    entries = sum(axis.capacity for axis in axes) * kind.entry[sizes.real.itemsize]
     return call._replace(
-        rows=rows, columns=columns, entries_at=entries_at, plan_bytes=up(entries_at + entries, 16)
+        columns=columns, entries_at=entries_at, plan_bytes=up(entries_at + entries, 16)
     )
 
 
@@ -208,7 +244,7 @@ def planned_by_blocks(
 ) -> Launches:
     """Return the launch of an engine whose blocks plan their boxes."""
     call = with_plan(call, kind, sizes)
-    head = BYTES_OF_HEAD + grid.shared
+    head = bytes_of_head(sizes) + grid.shared
     if head + call.plan_bytes <= sizes.limits.shared_bytes:
         grid = grid._replace(shared=head + call.plan_bytes)
         return Launches(config_of(sizes, file, name, call, grid, **defines))
@@ -232,14 +268,15 @@ def planned_before(
     call = with_plan(call, kind, sizes, capacity)
     # Bins are planned by one thread each; of entries, which are copied, there are more.
     threads = min(up(2 * (call.rows.bins + call.columns.bins), WARP), THREADS)
-    shared = BYTES_OF_HEAD + call.plan_bytes
+    head = bytes_of_head(sizes)
+    shared = head + call.plan_bytes
     beside = kind.beside + kind.beside_bin * (call.rows.bins + call.columns.bins)
     if shared > sizes.limits.shared_bytes:
-        shared, defines = BYTES_OF_HEAD, {"plan_is_shared": 0, **defines}
+        shared, defines = head, {"plan_is_shared": 0, **defines}
     plans = Grid(call.boxes, (threads,), shared)
     return Launches(
         config_of(sizes, file, file, call, grid, **defines),
-        call.boxes * (BYTES_OF_HEAD + call.plan_bytes + beside),
+        call.boxes * (head + call.plan_bytes + beside),
         config_of(sizes, file, f"plan_{kind.name}", call, plans, **defines),
     )
 
@@ -300,7 +337,8 @@ def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
         call, grid = divide_groups(call, sizes)
         return planned_before(sizes, WINDOWS, "position_sensitive_backward", call, grid)
     call, grid, pack = divide_tiles(call, sizes, vector_aligned)
-    return planned_before(sizes, BIN_TAPS, "average_backward", call, grid, pack=pack)
+    kind = VOLUME_BIN_TAPS if sizes.is_of_volumes else BIN_TAPS
+    return planned_before(sizes, kind, "average_backward", call, grid, pack=pack)
 
 
 def average_backward_boxes(sizes: Sizes) -> Launches:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roipool._cuda.arguments import Call
+from roipool._cuda.arguments import Call, Level
 from roipool._dtypes import real_dtype
 from roipool._pooling import Pooling
 
@@ -97,6 +97,11 @@ class Sizes(NamedTuple):
     def channels_last(self) -> bool:
         """Whether the layout is NHWC."""
         return self.pooling.layout == "NHWC"
+
+    @property
+    def is_of_volumes(self) -> bool:
+        """Whether maps are volumes, whose planes follow each other."""
+        return self.pooling.definition.depth is not None
 
     @property
     def is_position_sensitive(self) -> bool:
@@ -220,11 +225,18 @@ def _with_tiles(call: Call, rows: int, columns: int, lanes: int, pack: int = 1) 
     levels, tasks, groups = [], 0, call.rows.groups * call.columns.groups
     for level in call.levels:
         levels.append(level._replace(first_task=tasks))
-        tiles = -(-level.rows // rows) * -(-level.columns // columns)
+        tiles = tiles_of_rows(call, level, rows) * -(-level.columns // columns)
         tasks += call.images * groups * -(-call.channels // (lanes * pack)) * tiles
     return call._replace(
         tasks=tasks, levels=tuple(levels), lanes=lanes, tile_rows=rows, tile_columns=columns
     )
+
+
+def tiles_of_rows(call: Call, level: Level, rows: int) -> int:
+    """Return the number of tiles one above the other; those of volumes are each of one plane."""
+    if call.volume.plane_rows:
+        return call.volume.planes * -(-call.volume.plane_rows // rows)
+    return -(-level.rows // rows)
 
 
 def divide_tiles(call: Call, sizes: Sizes, vector_aligned: bool) -> tuple[Call, Grid, int]:

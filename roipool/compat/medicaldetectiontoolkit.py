@@ -31,7 +31,10 @@ def _regions(boxes: Any, _: None, images: int, dtype: np.dtype[Any], form: Form)
         regions = check.joined_regions(check.tables(form.boxes, boxes, 6), 6, dtype)
     else:
         regions = conventions.numbered_boxes(boxes, None, images, dtype, form)
-    return regions._replace(boxes=np.ascontiguousarray(regions.boxes[:, _ORDER]))
+    ordered = regions.boxes.copy()
+    for number, column in enumerate(_ORDER):
+        ordered[:, number] = regions.boxes[:, column]
+    return regions._replace(boxes=ordered)
 
 
 FORM = Form(
@@ -73,7 +76,7 @@ def roi_align_3d(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or volumes are on a GPU.
+        If an argument is not as described.
 
     See Also
     --------
@@ -126,7 +129,7 @@ def roi_align_3d_backward(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or gradients are on a GPU.
+        If an argument is not as described.
 
     See Also
     --------

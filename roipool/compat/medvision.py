@@ -49,7 +49,7 @@ def roi_align_3d(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or volumes are on a GPU.
+        If an argument is not as described.
 
     See Also
     --------
@@ -102,7 +102,7 @@ def roi_align_3d_backward(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or gradients are on a GPU.
+        If an argument is not as described.
 
     See Also
     --------

@@ -127,6 +127,14 @@ struct TapWriter {
   }
 };
 
+// Of a volume: the weight of a cell along depth times that along the rows of a plane. It is 0 only
+// if one of them is, however small it is: a cell that has a tap is read.
+template <typename T>
+ROIPOOL_HD T product_of_weights(T deep, T down) {
+  const T product = deep * down;
+  return product != T(0) ? product : minimum(deep, down);
+}
+
 // Lists the samples of a bin, up to its capacity.
 template <typename T>
 struct SampleWriter {

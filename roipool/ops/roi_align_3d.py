@@ -55,7 +55,7 @@ def roi_align_3d(
     Parameters
     ----------
     features : ndarray
-        Volumes, an array of NumPy, PyTorch, JAX or Dask on a CPU: shape (N, C, D, H, W) or, with
+        Volumes, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, D, H, W) or, with
         ``layout="NDHWC"``, (N, D, H, W, C); float16, bfloat16, float32 or float64.
     rois : array_like
         Boxes in voxels of the image: shape (K, 7) with rows batch index, x1, y1, z1, x2, y2, z2;
@@ -88,7 +88,7 @@ def roi_align_3d(
     Raises
     ------
     TypeError
-        If an argument is of the wrong type, for example int16 features, or CuPy's.
+        If an argument is of the wrong type, for example int16 features.
     ValueError
         If a shape, a batch index or a value is invalid.
     MemoryError

@@ -24,7 +24,6 @@ from roipool._requests import (
     public_functions,
     variant_of,
 )
-from roipool._volumes import only_on_hosts
 from roipool.torch._autograd import call, call_fast, device_of_plain, transforms_are_active
 from roipool.torch._cuda import CUDA
 from roipool.torch._families import FAMILIES, Family, Settings, as_pair
@@ -406,8 +405,6 @@ def volumes_of(name: str, value: Any, order: VolumeLayout) -> Tensor:
     volumes = check_tensor(name, value)
     if volumes.dim() != 5:
         raise ValueError(f"{name} must have 5 dimensions, got shape {tuple(volumes.shape)}")
-    if volumes.is_cuda:
-        raise only_on_hosts(name, f"move it with {name}.cpu()")
     return volumes.permute(0, 4, 1, 2, 3) if order == "NDHWC" else volumes
 
 

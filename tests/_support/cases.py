@@ -324,7 +324,7 @@ def _every(ops: Mapping[str, Op]) -> list[Any]:
 CASES: list[Case] = _every(OPS)
 PYRAMID_CASES: list[PyramidCase] = _every(PYRAMID_OPS)
 VOLUME_CASES: list[VolumeCase] = _every(VOLUME_OPS)
-ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]  # of arrays on a host
+ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]
 
 
 def maps(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Array:

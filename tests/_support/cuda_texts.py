@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from roipool._cuda.source import kernel_source
-from roipool._definitions import OPS, TRAITS
+from roipool._definitions import OPS, TRAITS, VOLUME_OPS
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # compute capabilities, times ten
 
@@ -58,6 +59,8 @@ FILES = {
     "argmax_positions": MAXIMA,
     "assign_levels": ("roi_align",),
 }
+# Files whose maps may be volumes.
+OF_VOLUMES = ("average_forward", "average_backward", "average_backward_boxes")
 OF_BOXES = ("argmax_positions", "assign_levels")  # files that read no maps
 STORAGE = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double"}
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -72,6 +75,7 @@ class Text(NamedTuple):
     pack: int
     definition: str
     argmax_type: str = ""  # for files that are specialised for it
+    maps: str = ""  # "volumes" if that is what the maps are
 
     def source(self, **others: str | int) -> str:
         """Return the text; `others` replace default macros."""
@@ -82,6 +86,7 @@ class Text(NamedTuple):
             "pack": self.pack,
             "position_sensitive": int(self.file == "position_sensitive_backward"),
             "moved_bins": int(self.definition in MOVED),
+            "of_volumes": int(self.maps == "volumes"),
             "plan_is_shared": 1,
             "offset": "int",
             "levels": 1,
@@ -128,6 +133,14 @@ def every_specialisation() -> Iterator[Text]:
     for file, definitions in FILES.items():
         for definition in definitions:
             yield from every_type_and_layout(file, definition)
+
+
+def of_volumes() -> Iterator[Text]:
+    """Return each file for volumes in every type and layout."""
+    for op in VOLUME_OPS.values():
+        for variant, file in itertools.product(op.variants.values(), OF_VOLUMES):
+            for text in every_type_and_layout(file, variant.definition):
+                yield text._replace(maps="volumes")
 
 
 def every_file() -> Iterator[Text]:

@@ -15,7 +15,6 @@ __all__ = [
     "CASES",
     "DTYPES",
     "FORMATS",
-    "GPU_CASES",
     "PYRAMID_CASES",
     "SIZE",
     "VOLUME_CASES",
@@ -98,8 +97,7 @@ PYRAMID_CASES = [
 VOLUME_CASES = [
     VolumeCase(each.op, each.variant, each.name, each.adaptive) for each in cases.VOLUME_CASES
 ]
-ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]  # of tensors on a host
-GPU_CASES: list[Case] = [*CASES, *PYRAMID_CASES]
+ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]
 
 
 def maps(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _support.backends import Backend
 from _support.golden_data import Arrays, recorded
 
 import roipool
@@ -40,12 +41,13 @@ def test_answers_are_those_of_medicaldetectiontoolkit(case: Arrays) -> None:
 
 
 @pytest.mark.parametrize("ratio", [-1, 0, 2])
-def test_they_are_the_operation(ratio: int) -> None:
+def test_they_are_the_operation(backend: Backend, ratio: int) -> None:
+    library: Any = backend.library
     options: dict[str, Any] = {"sampling_ratio": max(ratio, 0), "aligned": False}
-    pooled = roipool.roi_align_3d(VOLUMES, ROIS, SIZE, 0.5, **options)
-    gradient = roipool.roi_align_3d_backward(GRAD, ROIS, VOLUMES.shape, 0.5, **options)
-    for module, boxes in ((medvision, ROIS), (medicaldetectiontoolkit, YXZ)):
-        system: Any = module
+    pooled = library.roi_align_3d(VOLUMES, ROIS, SIZE, 0.5, **options)
+    gradient = library.roi_align_3d_backward(GRAD, ROIS, VOLUMES.shape, 0.5, **options)
+    for name, boxes in (("medvision", ROIS), ("medicaldetectiontoolkit", YXZ)):
+        system: Any = getattr(library.compat, name)
         same = np.testing.assert_array_equal
         same(system.roi_align_3d(VOLUMES, boxes, SIZE, 0.5, ratio), pooled)
         same(system.RoIAlign(SIZE, 0.5, ratio)(VOLUMES, boxes), pooled)

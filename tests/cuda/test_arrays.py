@@ -476,6 +476,7 @@ def launch_text(gpu: Backend, body: str, *arrays: Any) -> None:
         channels_last=0,
         pack=1,
         position_sensitive=0,
+        of_volumes=0,
         plan_is_shared=1,
         offset="int",
         levels=1,

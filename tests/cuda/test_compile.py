@@ -27,6 +27,7 @@ from _support.cuda_texts import (
     covering,
     covers,
     every_specialisation,
+    of_volumes,
 )
 
 import roipool
@@ -108,6 +109,20 @@ def test_large_maps_compile(file: str) -> None:
 def test_position_sensitive_averages_compile(file: str, layout: str) -> None:
     source = Text(file, "float32", layout, 1, "ps_roi_pool").source(position_sensitive=1)
     assert ".entry" in nvrtc.compile_cuda(source, "--gpu-architecture=compute_75", *OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "volumes",
+    [
+        pytest.param(text, marks=[] if text.dtype == "float32" else [pytest.mark.thorough])
+        for text in of_volumes()
+        if text.pack == 1
+    ],
+    ids=str,
+)
+def test_averages_of_volumes_compile(volumes: Text) -> None:
+    ptx = nvrtc.compile_cuda(volumes.source(), "--gpu-architecture=compute_75", *OPTIONS)
+    assert ".entry" in ptx
 
 
 def test_every_value_is_compiled() -> None:

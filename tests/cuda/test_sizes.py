@@ -22,7 +22,7 @@ from roipool._arguments import Regions
 from roipool._cuda import launch
 from roipool._cuda.arguments import LEVEL_TYPE, Argument, AxisCall, Call, Level, call_type
 from roipool._cuda.partition import Limits, Sizes, rounded_up
-from roipool._definitions import Definition
+from roipool._definitions import Definition, Depth
 from roipool._pooling import Pooling
 
 FEW = Limits(max_blocks=3, enough_blocks=1)
@@ -33,13 +33,39 @@ FEW = Limits(max_blocks=3, enough_blocks=1)
 def test_few_blocks_do_all_the_work(
     gpu: Backend, dtype: Any, layout: Any, shared_bytes: int
 ) -> None:
-    rng = np.random.default_rng(9)
-    shape = shape_in_layout((2, 41, 19, 35), layout)
-    maps = rng.normal(size=shape).astype(dtype)
-    boxes = np.array([[1.5, 2, 30, 17], [3, 3, 4, 18.5], [9, 0, 22, 9]], np.float32)
-    regions = Regions(boxes.astype(compute_type(dtype)), np.array([1, 0, 1]))
-    grad = rng.normal(size=shape_in_layout((3, 41, 37, 5), layout)).astype(dtype)
+    boxes = np.array([[1.5, 2, 30, 17], [3, 3, 4, 18.5], [9, 0, 22, 9]])
     pooling = Pooling(Definition("roi_align", aligned=True), (37, 5), layout)
+    check_few_blocks(gpu, dtype, (2, 41, 19, 35), boxes, pooling, shared_bytes)
+
+
+@every_form(0)
+@pytest.mark.parametrize("shared_bytes", [Limits().shared_bytes, 0])
+def test_few_blocks_do_all_the_work_on_volumes(
+    gpu: Backend, dtype: Any, layout: Any, shared_bytes: int
+) -> None:
+    # Planes of 13 rows are no whole number of tiles.
+    boxes = np.array([[1.5, 2, 1, 17, 12, 8], [3, 3, 0, 4, 9.5, 3], [9, 0, 2, 12, 9, 9]])
+    depth = Depth(planes=7, bins=5, sampling=0, scale=0.8, row_scale=0.9)
+    definition = Definition("roi_align", aligned=True, depth=depth)
+    pooling = Pooling(definition, (5 * 3, 4), layout)
+    check_few_blocks(gpu, dtype, (2, 41, 7 * 13, 19), boxes, pooling, shared_bytes)
+
+
+def check_few_blocks(
+    gpu: Backend,
+    dtype: Any,
+    map_shape: tuple[int, ...],
+    boxes: Array,
+    pooling: Pooling,
+    shared_bytes: int,
+) -> None:
+    """Compare an average and its gradients with the CPU's; few blocks take all tasks in turn."""
+    rng = np.random.default_rng(9)
+    shape, layout = shape_in_layout(map_shape, pooling.layout), pooling.layout
+    maps = rng.normal(size=shape).astype(dtype)
+    regions = Regions(boxes.astype(compute_type(dtype)), np.array([1, 0, 1]))
+    pooled_shape = (len(boxes), map_shape[1], *pooling.output_size)
+    grad = rng.normal(size=shape_in_layout(pooled_shape, layout)).astype(dtype)
     pooled, back = np.empty_like(grad), np.empty_like(maps)
     _cpu.average([maps], regions, pooling, pooled)
     _cpu.average_backward(grad, regions, pooling, [back])
@@ -115,6 +141,35 @@ def test_many_bins_on_narrow_maps(gpu: Backend) -> None:
     rois = np.array([[0, 0, 0, 2, 179], [0, 0, 31, 1, 60.5]], np.float32)
     check_average(gpu, (1, 70, 180, 2), rois, (90, 1), 1.0, 2)
     check_average(gpu, (1, 70, 3, 200), rois[:, [0, 2, 1, 4, 3]], (1, 120), 1.0, 2)
+
+
+def check_volumes(gpu: Backend, shape: tuple[int, ...], rois: Array, *place: Any) -> None:
+    """Compare an average of volumes and its gradients with the CPU's."""
+    rng = np.random.default_rng(20)
+    given, at = (rng.normal(size=shape).astype(np.float32), rois), place[1:]
+    there = [*map(gpu.to_device, given)]
+    expected = roipool.roi_align_3d(*given, *place)
+    got = roipool.roi_align_3d(*there, *place)
+    np.testing.assert_allclose(gpu.to_host(got), expected, rtol=0, atol=4e-6)
+    grad = rng.normal(size=expected.shape).astype(np.float32)
+    expected = roipool.roi_align_3d_backward(grad, rois, shape, *at)
+    got = roipool.roi_align_3d_backward(gpu.to_device(grad), there[1], shape, *at)
+    np.testing.assert_allclose(
+        gpu.to_host(got), expected, rtol=0, atol=1e-6 * np.abs(expected).max()
+    )
+
+
+def test_more_boxes_of_volumes_than_threads(gpu: Backend) -> None:
+    rng = np.random.default_rng(21)
+    ends = np.sort(rng.uniform(-2, 12, (300, 2, 3)), axis=1).reshape(300, 6)
+    rois = np.column_stack([rng.integers(0, 2, 300), ends]).astype(np.float32)
+    check_volumes(gpu, (2, 5, 9, 10, 11), rois, (2, 3, 2), 1.0, 2)
+
+
+@pytest.mark.thorough
+def test_more_bins_along_depth_than_16_bits_count(gpu: Backend) -> None:
+    rois = np.array([[0, 0, 0, 0, 1, 1, 30]], np.float32)
+    check_volumes(gpu, (1, 1, 30, 1, 1), rois, (2**16 + 4, 1, 1), 1.0, 1)
 
 
 @every_form(0, ("float32", "float64"))

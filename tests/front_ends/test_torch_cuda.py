@@ -19,7 +19,7 @@ from _support import emulator
 from _support.emulator import memory, streams
 from _support.emulator.arithmetic import launches
 from _support.pairwise import each
-from _support.tensors import DTYPES, FORMATS, GPU_CASES, SIZE, Case, PyramidCase, maps
+from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, Case, PyramidCase, maps
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,7 +31,7 @@ from roipool.torch._families import FAMILIES, Settings
 from roipool.torch._operations import levels_at_once
 from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
 
-CASES = [case for case in GPU_CASES if not case.adaptive]
+CASES = [case for case in ALL_CASES if not case.adaptive]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
@@ -78,7 +78,7 @@ def family_of(case: Case) -> Any:
 
 def settings_of(case: Case) -> Settings:
     defaults = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians"}
-    given = {**defaults, **case.options()}
+    given = {**defaults, **case.options(), "planes": 2, "depth": SIZE[0]}
     family = family_of(case)
     values = [given[name] for name in family.placing]
     settings: Settings = family.settings(values, SIZE, given.get(str(case.op.filling), 0.0))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from _support.tensors import DTYPES, FORMATS, GPU_CASES, Case, maps
+from _support.tensors import ALL_CASES, DTYPES, FORMATS, Case, maps
 from torch import Tensor
 
 import roipool.torch
@@ -30,7 +30,7 @@ CHANNELS, HEIGHT, WIDTH = 64, 100, 168
 # Of the memory of the result and the gradient of the features.
 MOST_MEMORY = 3
 
-every_case = pytest.mark.parametrize("case", GPU_CASES, ids=str)
+every_case = pytest.mark.parametrize("case", ALL_CASES, ids=str)
 
 
 def proposals(count: int = 200) -> Tensor:

@@ -1,4 +1,4 @@
-"""ROI align of volumes: what it has in common with that of maps, and its arguments.
+"""ROI align of volumes: what it has in common with that of maps, on NumPy, CuPy and the emulator.
 
 Random calls compare it with the oracle and with its own transpose.
 """
@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, real_dtypes_thorough_on_the_emulator
 from _support.catalogue import Array, real_dtypes
 from _support.pairwise import each
 
 import roipool
 from roipool import reference
 from roipool._layout import VOLUME_LAYOUTS
+from roipool.verification.case import dtypes
 
 RNG = np.random.default_rng(0)
 VOLUMES = RNG.normal(size=(2, 5, 7, 6, 9))
@@ -135,25 +136,26 @@ def test_quarter_turns(axis: int) -> None:
 # ---- The oracle, the transpose and finite differences
 
 
-@real_dtypes
+@real_dtypes_thorough_on_the_emulator
 @each(layout=VOLUME_LAYOUTS, ratio=[0, 2, (3, 1, 2)], aligned=[True, False], channels=[1, 5, 33])
 def test_it_is_the_oracle(
-    dtype: str, layout: str, ratio: Any, aligned: bool, channels: int
+    backend: Backend, dtype: Any, layout: str, ratio: Any, aligned: bool, channels: int
 ) -> None:
+    library = backend.library
     volumes = np.resize(VOLUMES, (2, channels, *VOLUMES.shape[2:])).astype(dtype)
     grad = np.resize(GRAD, (4, channels, *SIZE)).astype(dtype)
     own, upstream = in_layout(volumes, layout), in_layout(grad, layout)
     options: dict[str, Any] = {"aligned": aligned, "layout": layout}
     slow = {**options, "coordinate_dtype": dtype}
     at = SCALE, ratio
-    pooled = roipool.roi_align_3d(own, ROIS, SIZE, *at, **options)
+    pooled = library.roi_align_3d(own, ROIS, SIZE, *at, **options)
     assert pooled.dtype == dtype
     expected = reference.roi_align_3d(own, ROIS, SIZE, *at, **slow)
     np.testing.assert_allclose(pooled, expected, **tolerance(dtype))
-    gradient = roipool.roi_align_3d_backward(upstream, ROIS, own.shape, *at, **options)
+    gradient = library.roi_align_3d_backward(upstream, ROIS, own.shape, *at, **options)
     expected = reference.roi_align_3d_backward(upstream, ROIS, own.shape, *at, **slow)
     np.testing.assert_allclose(gradient, expected, **tolerance(dtype))
-    by_boxes = roipool.roi_align_3d_backward_rois(upstream, own, ROIS, *at, **options)
+    by_boxes = library.roi_align_3d_backward_rois(upstream, own, ROIS, *at, **options)
     expected = reference.roi_align_3d_backward_rois(upstream, own, ROIS, *at, **slow)
     np.testing.assert_allclose(by_boxes, expected, rtol=0, atol=2048 * np.finfo(dtype).eps)
 
@@ -188,27 +190,53 @@ def test_gradient_of_boxes_is_the_derivative(ratio: Any, aligned: bool) -> None:
 # ---- Arrays
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_results_have_the_dtype_of_the_volumes(dtype: str) -> None:
-    volumes, grad = VOLUMES.astype(dtype), GRAD.astype(dtype)
-    wide = roipool.roi_align_3d(volumes.astype(np.float32), ROIS, SIZE)
-    pooled = roipool.roi_align_3d(volumes, ROIS, SIZE)
-    np.testing.assert_array_equal(pooled, wide.astype(dtype), strict=True)
-    assert roipool.roi_align_3d_backward(grad, ROIS, volumes.shape).dtype == dtype
-    assert roipool.roi_align_3d_backward_rois(grad, volumes, ROIS).dtype == np.float32
+@each(layout=VOLUME_LAYOUTS, dtype=["float16", "bfloat16", "float32"])
+def test_results_have_the_dtype_of_the_volumes(backend: Backend, layout: Any, dtype: str) -> None:
+    library, kind = backend.library, dtypes()[dtype]
+    volumes, grad = (in_layout(array, layout).astype(kind) for array in (VOLUMES, GRAD))
+    wide = library.roi_align_3d(volumes.astype(np.float32), ROIS, SIZE, layout=layout)
+    pooled = library.roi_align_3d(volumes, ROIS, SIZE, layout=layout)
+    np.testing.assert_array_equal(pooled, wide.astype(kind), strict=True)
+    wide = library.roi_align_3d_backward(
+        grad.astype(np.float32), ROIS, volumes.shape, layout=layout
+    )
+    gradient = library.roi_align_3d_backward(grad, ROIS, volumes.shape, layout=layout)
+    np.testing.assert_array_equal(gradient, wide.astype(kind), strict=True)
+    by_boxes = library.roi_align_3d_backward_rois(grad, volumes, ROIS, layout=layout)
+    assert by_boxes.dtype == np.float32
 
 
 @each(layout=VOLUME_LAYOUTS, order=["C", "F"])
-def test_out(layout: str, order: Any) -> None:
-    own, upstream = in_layout(VOLUMES, layout), in_layout(GRAD, layout)
-    expected = roipool.roi_align_3d(own, ROIS, SIZE, layout=layout)
-    out = np.full(expected.shape, 7.0, order=order)
-    assert roipool.roi_align_3d(own, ROIS, SIZE, layout=layout, out=out) is out
-    np.testing.assert_array_equal(out, expected)
-    expected = roipool.roi_align_3d_backward(upstream, ROIS, own.shape, layout=layout)
-    out = np.full(expected.shape, 7.0, order=order)
-    assert roipool.roi_align_3d_backward(upstream, ROIS, own.shape, layout=layout, out=out) is out
-    np.testing.assert_array_equal(out, expected)
+def test_out(backend: Backend, layout: Any, order: Any) -> None:
+    own, upstream, rois = (
+        backend.to_device(array.astype(np.float32))
+        for array in (in_layout(VOLUMES, layout), in_layout(GRAD, layout), ROIS)
+    )
+    for function, *given in (
+        (roipool.roi_align_3d, own, rois, SIZE),
+        (roipool.roi_align_3d_backward, upstream, rois, own.shape),
+    ):
+        expected = function(*given, layout=layout)
+        out = backend.to_device(np.full(expected.shape, 7, np.float32, order=order))
+        assert function(*given, layout=layout, out=out) is out
+        np.testing.assert_array_equal(backend.to_host(out), backend.to_host(expected))
+
+
+@each(layout=VOLUME_LAYOUTS)
+def test_volumes_that_lie_otherwise_in_memory(backend: Backend, layout: Any) -> None:
+    library, kind = backend.library, np.float32
+    own, upstream = (in_layout(array, layout).astype(kind) for array in (VOLUMES, GRAD))
+    turned = [np.asfortranarray(array) for array in (own, upstream)]
+    expected, got = (
+        (
+            library.roi_align_3d(volumes, ROIS, SIZE, layout=layout),
+            library.roi_align_3d_backward(grad, ROIS, own.shape, layout=layout),
+            library.roi_align_3d_backward_rois(grad, volumes, ROIS, layout=layout),
+        )
+        for volumes, grad in ((own, upstream), turned)
+    )
+    for mine, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_boxes_of_each_image() -> None:
@@ -221,37 +249,40 @@ def test_boxes_of_each_image() -> None:
     np.testing.assert_array_equal(pooled, expected)
 
 
-@pytest.mark.parametrize("empty", range(5))
-def test_sizes_of_0(empty: int) -> None:
+@each(empty=range(5))
+def test_sizes_of_0(backend: Backend, empty: int) -> None:
     """A volume without cells is pooled to 0; no image has no box."""
-    shape = [2, 5, 7, 6, 9]
-    shape[empty] = 0
+    library, sizes = backend.library, [2, 5, 7, 6, 9]
+    sizes[empty] = 0
+    shape = tuple(sizes)
+    volumes = np.zeros(shape, np.float32)
     rois = ROIS if empty else ROIS[:0]
-    pooled = roipool.roi_align_3d(np.zeros(shape), rois, SIZE)
+    pooled = library.roi_align_3d(volumes, rois, SIZE)
     assert pooled.shape == (len(rois), shape[1], *SIZE)
     assert not pooled.any()
-    assert roipool.roi_align_3d_backward(pooled, rois, shape).shape == tuple(shape)
-    assert not roipool.roi_align_3d_backward_rois(pooled, np.zeros(shape), rois).any()
+    assert library.roi_align_3d_backward(pooled, rois, shape).shape == shape
+    assert not library.roi_align_3d_backward_rois(pooled, volumes, rois).any()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
-@pytest.mark.parametrize("column", range(1, 7))
-def test_a_box_that_is_nowhere_is_0(column: int, value: float) -> None:
-    rois = ROIS.copy()
+@each(value=[np.nan, np.inf, -np.inf, 1e30], column=range(1, 7))
+def test_a_box_that_is_nowhere_is_0(backend: Backend, column: int, value: float) -> None:
+    library, rois = backend.library, ROIS.copy()
     rois[2, column] = value
-    pooled = roipool.roi_align_3d(VOLUMES, rois, SIZE, sampling_ratio=2)
-    expected = roipool.roi_align_3d(VOLUMES, ROIS, SIZE, sampling_ratio=2)
+    volumes, grad = VOLUMES.astype(np.float32), GRAD.astype(np.float32)
+    pooled = library.roi_align_3d(volumes, rois, SIZE, sampling_ratio=2)
+    expected = library.roi_align_3d(volumes, ROIS, SIZE, sampling_ratio=2)
     np.testing.assert_array_equal(np.delete(pooled, 2, 0), np.delete(expected, 2, 0))
     assert np.isfinite(pooled).all()
-    assert np.isfinite(roipool.roi_align_3d_backward_rois(GRAD, VOLUMES, rois, 1, 2)).all()
+    assert np.isfinite(library.roi_align_3d_backward(grad, rois, volumes.shape, 1, 2)).all()
+    assert np.isfinite(library.roi_align_3d_backward_rois(grad, volumes, rois, 1, 2)).all()
 
 
-def test_a_nan_that_no_sample_reads_does_not_spread() -> None:
+def test_a_nan_that_no_sample_reads_does_not_spread(backend: Backend) -> None:
     """Between the rows of two planes that a box reads lie others, which it does not."""
     volumes = np.full((1, 16, 4, 30, 6), np.nan, np.float32)
     volumes[:, :, 1:3, 10:12] = 1.5
     for layout in VOLUME_LAYOUTS:
-        pooled = roipool.roi_align_3d(
+        pooled = backend.library.roi_align_3d(
             in_layout(volumes, layout), [[0, 1, 10.5, 1.5, 4, 11.5, 2.5]], 1, 1.0, 1, layout=layout
         )
         np.testing.assert_array_equal(pooled, np.full_like(pooled, 1.5))
@@ -265,15 +296,3 @@ def test_more_channels_than_the_volumes_have() -> None:
         roipool.roi_align_3d_backward(GRAD, ROIS, (2, 4, 7, 6, 9))
     with pytest.raises(TypeError, match="grad_output must have the dtype of features"):
         roipool.roi_align_3d_backward_rois(GRAD.astype(np.float32), VOLUMES, ROIS)
-
-
-def test_a_gpu_takes_no_volumes(gpu: Backend) -> None:
-    """Nor do the kernels, which a program may call by torch's operators."""
-    volumes, rois, grad = (gpu.to_device(array) for array in (VOLUMES, ROIS, GRAD))
-    for call in (
-        lambda: roipool.roi_align_3d(volumes, rois, SIZE),
-        lambda: roipool.roi_align_3d_backward(grad, rois, VOLUMES.shape),
-        lambda: roipool.roi_align_3d_backward_rois(grad, volumes, rois),
-    ):
-        with pytest.raises(TypeError, match="must be on the host, where volumes are pooled"):
-            call()

@@ -60,14 +60,6 @@ inline void write_slopes(const VolumePlan& factors, wide_int depth, wide_int row
   }
 }
 
-// The product of two weights. It is 0 only if one of them is, however small it is: a cell that has
-// a tap is read.
-template <typename T>
-inline T product_of_weights(T deep, T down) {
-  const T product = deep * down;
-  return product != T(0) ? product : minimum(deep, down);
-}
-
 // The taps of one bin.
 template <typename T>
 inline void multiply_lines(const VolumePlan& factors, wide_int depth, wide_int row,

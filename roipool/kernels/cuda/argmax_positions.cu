@@ -15,21 +15,22 @@ __device__ inline void visit_values(const Boxes& boxes, char* scratch, const Cal
   const auto prepare = [&](wide_int box, const Bins& bins) {
     plan_box(boxes, call, box, bins, plan);
   };
-  for_each_value(call, prepare,
-                 [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
-                   const wide_int image = plan.head->image;
-                   const Axis<Value> down =
-                       axis_of_box(ends_of_box(boxes, call, true, box), call, true, image);
-                   const Axis<Value> along =
-                       axis_of_box(ends_of_box(boxes, call, false, box), call, false, image);
-                   const AxisBin<Value> rows = {definition, down, static_cast<int>(row),
-                                                samples_of(plan, plan.rows[row])};
-                   const AxisBin<Value> columns = {definition, along, static_cast<int>(column),
-                                                   samples_of(plan, plan.columns[column])};
-                   visit(box * strides.outer + channels.first * strides.channel +
-                             row * strides.row + column * strides.column,
-                         rows, columns);
-                 });
+  for_each_value(
+      call, prepare, [&](wide_int box, wide_int row, wide_int column, const Channels& channels) {
+        const wide_int image = plan.head->image;
+        const auto along_axis = [&](Direction direction) {
+          return axis_of_box(ends_of_box(boxes, call, direction, box), call, direction, image);
+        };
+        const Axis<Value> down = along_axis(Direction::down);
+        const Axis<Value> along = along_axis(across);
+        const AxisBin<Value> rows = {definition, down, static_cast<int>(row),
+                                     samples_of(plan, plan.rows[row])};
+        const AxisBin<Value> columns = {definition, along, static_cast<int>(column),
+                                        samples_of(plan, plan.columns[column])};
+        visit(box * strides.outer + channels.first * strides.channel + row * strides.row +
+                  column * strides.column,
+              rows, columns);
+      });
 }
 
 }  // namespace roipool

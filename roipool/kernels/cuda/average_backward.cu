@@ -82,23 +82,24 @@ struct Load {
       for (int c = 0; c < pack; ++c) values.item[c] = compute_value(gradients[p].item[c]);
       *reinterpret_cast<Items<Value, pack>*>(shared.gradients + bin * pitch + channel) = values;
     }
-    put_down(shared, down, weights);
+    put_down(shared, shared.rows[chunk.first + bin_of_taps()], down, weights);
     put_along(shared, along, weights);
     if (bin_of_taps() >= chunk.bins) return;
     const TapsOfBin& rows = shared.rows[chunk.first + bin_of_taps()];
     const TapsOfBin& columns = shared.columns[chunk.first + bin_of_taps()];
 #pragma unroll 1
     for (int tap = first_tap() + tile_side; tap < rows.count; tap += tile_side) {
-      put_down(shared, rows.taps[tap], weights);
+      put_down(shared, rows, rows.taps[tap], weights);
     }
 #pragma unroll 1
     for (int tap = first_tap() + tile_side; tap < columns.count; tap += tile_side) {
       put_along(shared, columns.taps[tap], weights);
     }
   }
-  static __device__ void put_down(const Shared& shared, const Tap& tap, Weights& weights) {
+  static __device__ void put_down(const Shared& shared, const TapsOfBin& rows, const Tap& tap,
+                                  Weights& weights) {
     const unsigned cell = tap.cell - static_cast<int>(shared.tile.top);
-    if (cell < tile_side) weights.down[cell][bin_of_taps()] = tap.weight;
+    if (cell < tile_side) weights.down[cell][bin_of_taps()] = weight_of_row(rows, tap);
   }
   static __device__ void put_along(const Shared& shared, const Tap& tap, Weights& weights) {
     const unsigned cell = tap.cell - static_cast<int>(shared.tile.left);
@@ -162,7 +163,7 @@ struct Sums {
   // Neighbouring threads write neighbouring elements: channels of a cell, or cells of a channel,
   // which the block's threads exchange in shared memory.
   __device__ void write(const Call& call, const Place& tile, Storage* maps, Value* exchange) const {
-    const Map<Storage> map(call, maps, tile.image);
+    const Map<Storage> map = map_of_tile(call, maps, tile);
     const Strides& strides = map.strides;
     Storage* corner = map.cells + tile.first_channel * strides.channel + tile.top * strides.row +
                       tile.left * strides.column;
@@ -244,7 +245,7 @@ struct Sums {
 
 // Of a tile that no box reaches (NCHW): a thread writes `piece` cells of a row, of some channels.
 __device__ inline void write_zeros(const Call& call, const Place& tile, Storage* maps) {
-  const Map<Storage> map(call, maps, tile.image);
+  const Map<Storage> map = map_of_tile(call, maps, tile);
   const int pieces = tile_side / piece, rows_at_once = at_once / pieces;
   const int thread = static_cast<int>(threadIdx.x);
   const wide_int x = tile.left + thread % pieces * piece;

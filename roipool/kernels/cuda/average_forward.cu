@@ -92,6 +92,15 @@ struct Average {
     return sums;
   }
 
+  // The same of volumes.
+  __device__ Sums sum_column(Offset column, const VolumeRow& row) const {
+    Sums sums = {};
+    for_each_tap(call, plan, row, [&](int cell, const Tap& deep, const Tap& down) {
+      sums.add(product_of_weights(deep.weight, down.weight), load(cell * map_row + column));
+    });
+    return sums;
+  }
+
   // The sums down two columns of cells. Both cells of a row are loaded before the first is used.
   __device__ void sum_columns(Offset first, Offset second, const TapBin& rows, Sums* sums) const {
     const Tap* row = plan.entries(rows);
@@ -104,6 +113,17 @@ struct Average {
       sums[0].add(tap.weight, cells);
       sums[1].add(tap.weight, other_cells);
     }
+  }
+
+  __device__ void sum_columns(Offset first, Offset second, const VolumeRow& row, Sums* sums) const {
+    for_each_tap(call, plan, row, [&](int cell, const Tap& deep, const Tap& down) {
+      const Value weight = product_of_weights(deep.weight, down.weight);
+      const Offset line = cell * map_row;
+      const Sums cells = load(line + first);
+      const Sums other_cells = load(line + second);
+      sums[0].add(weight, cells);
+      sums[1].add(weight, other_cells);
+    });
   }
 
   // The sum of values(cell) along a row of cells.
@@ -121,8 +141,9 @@ struct Average {
 
   // One value from the map itself.
   __device__ void pool(int row, int column) const {
-    const TapBin rows = plan.rows[row], columns = plan.columns[column];
-    if (rows.count == 0 || columns.count == 0) {
+    const Row rows = row_of_plan(call, plan, row);
+    const TapBin columns = plan.columns[column];
+    if (!reads_cells(rows) || columns.count == 0) {
       store_empty(row, column);
       return;
     }
@@ -175,14 +196,14 @@ __device__ inline void pool_window(const Average& average, const Walks& walks, i
   const BoxPlan<Taps>& plan = average.plan;
   __syncwarp();  // all have read what was there
   for (Walk cell = walks.cells; cell.row < rows; cell.step()) {
-    down[cell.row * walks.width + cell.column] =
-        average.sum_column(walks.window.first + cell.column, plan.rows[first_row + cell.row]);
+    down[cell.row * walks.width + cell.column] = average.sum_column(
+        walks.window.first + cell.column, row_of_plan(average.call, plan, first_row + cell.row));
   }
   __syncwarp();
   for (Walk bin = walks.bins; bin.row < rows; bin.step()) {
     const int row = first_row + bin.row;
     const TapBin columns = plan.columns[bin.column];
-    if (columns.count == 0 || plan.rows[row].count == 0) {
+    if (columns.count == 0 || !reads_cells(row_of_plan(average.call, plan, row))) {
       average.store_empty(row, bin.column);
       continue;
     }

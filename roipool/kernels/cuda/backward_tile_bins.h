@@ -22,7 +22,7 @@ const int exchange_pitch = tile_side + piece;
 
 // Which tiles a box reaches, in rows and columns of tiles; short, for each tile reads that of all
 // boxes. Tiles beyond the 65,535th are taken for that one: such boxes then have no bin there.
-struct alignas(16) Reach {
+struct alignas(16) MapReach {
   wide_int image;
   unsigned short top, bottom, left, right;  // half-open; an empty window's is empty, too
 
@@ -44,7 +44,21 @@ struct alignas(16) Reach {
            (column < right);
   }
 };
-static_assert(sizeof(Reach) == 16, "BYTES_OF_REACH in launch.py");
+struct alignas(16) VolumeReach : MapReach {
+  int front, back;  // planes; half-open
+
+  __device__ void set(const PlanHead& head) {
+    MapReach::set(head);
+    const Window& planes = head_of_axis(head, deep).window;
+    front = planes.first;
+    back = planes.last;
+  }
+  __device__ bool includes(const Place& tile) const {
+    return MapReach::includes(tile) & (tile.plane >= front) & (tile.plane < back);
+  }
+};
+typedef Select<of_volumes, VolumeReach, MapReach>::type Reach;
+static_assert(sizeof(Reach) == (of_volumes ? 32 : 16), "BYTES_OF_REACH in launch.py");
 
 // After the plans.
 __device__ inline Reach* reach_in_scratch(char* scratch, const Call& call, wide_int box) {
@@ -57,10 +71,29 @@ __device__ inline Reach* reach_in_scratch(char* scratch, const Call& call, wide_
 // A box that reaches the tile.
 struct alignas(8) Hit {
   int box;
-  Window rows, columns;  // of bins: from the first to the last that read cells of the tile
+  unsigned short front, back;  // of volumes: the bins along depth, where these can number all
+  Window rows, columns;        // of bins: from the first to the last that read cells of the tile
 
-  __device__ wide_int bins() const {
-    return wide_int(rows.last - rows.first) * (columns.last - columns.first);
+  __device__ void set(Direction direction, const Window& bins) {
+    if (of_volumes && direction == deep) {
+      front = static_cast<unsigned short>(bins.first);
+      back = static_cast<unsigned short>(bins.last);
+    } else {
+      (direction == down ? rows : columns) = bins;
+    }
+  }
+  __device__ Window depth(const Call& call) const {
+    Window bins;
+    const bool are_few = call.volume.depth.bins <= 65535;
+    bins.first = are_few ? front : 0;
+    bins.last = are_few ? back : static_cast<int>(call.volume.depth.bins);
+    return bins;
+  }
+  __device__ wide_int bins(const Call& call) const {
+    const wide_int of_plane = wide_int(rows.last - rows.first) * (columns.last - columns.first);
+    if constexpr (!of_volumes) return of_plane;
+    const Window planes = depth(call);
+    return of_plane * (planes.last - planes.first);
   }
 };
 static_assert(sizeof(Hit) == 24, "BYTES_OF_HIT in division.py");
@@ -69,7 +102,15 @@ static_assert(sizeof(Hit) == 24, "BYTES_OF_HIT in division.py");
 struct alignas(16) TapsOfBin {
   const Tap* taps;
   int count;
+  int plane;  // of a row of volumes: where the tap of the tile's plane is, counted from the first
 };
+static_assert(sizeof(TapsOfBin) == 16, "BYTES_OF_BIN in partition.py");
+
+// The weight with which a row of bins reads the row of a tap.
+__device__ inline Value weight_of_row(const TapsOfBin& row, const Tap& tap) {
+  if constexpr (!of_volumes) return tap.weight;
+  return product_of_weights(row.taps[row.plane].weight, tap.weight);
+}
 
 // With which the bins of a chunk read cells of the tile; 0: not at all.
 struct alignas(16) Weights {
@@ -162,13 +203,13 @@ __device__ inline Window bins_that_read(const BinTaps::Bin* bins, int number, wi
 }
 
 // By one warp: counts the bins of all hits.
-__device__ inline void count_bins(Shared& shared, int hits) {
+__device__ inline void count_bins(const Call& call, Shared& shared, int hits) {
   const int lane = lane_of_thread();
   wide_int before = 0;
 #pragma unroll 1
   for (int first = 0; first < hits; first += warp_size) {
     wide_int* bins = shared.bins_up_to + first;
-    bins[lane] = first + lane < hits ? shared.hits[first + lane].bins() : 0;
+    bins[lane] = first + lane < hits ? shared.hits[first + lane].bins(call) : 0;
     if (lane == 0) bins[0] += before;
     for (int step = 1; step < warp_size; step *= 2) {
       __syncwarp();
@@ -181,23 +222,35 @@ __device__ inline void count_bins(Shared& shared, int hits) {
   }
 }
 
+// The cells of a tile along an axis.
+struct CellRange {
+  wide_int first, last;
+};
+__device__ inline CellRange cells_of_tile(const Place& tile, Direction direction) {
+  if constexpr (of_volumes) {
+    if (direction == deep) return {tile.plane, tile.plane + 1};
+  }
+  const bool vertical = direction == down;
+  return {vertical ? tile.top : tile.left, vertical ? tile.bottom : tile.right};
+}
+
 // Finds the bins of hits.
 __device__ inline void find_bins(const Call& call, char* scratch, Shared& shared, int hits) {
   const Place& tile = shared.tile;
   __syncthreads();
 #pragma unroll 1
-  for (int item = warp_of_thread(); item < 2 * hits; item += warps) {
-    Hit& hit = shared.hits[item / 2];
+  for (int item = warp_of_thread(); item < axes * hits; item += warps) {
+    Hit& hit = shared.hits[item / axes];
     const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, hit.box);
-    const bool vertical = item % 2 == 0;
+    const Direction direction = static_cast<Direction>((item + 1) % axes);
+    const CellRange cells = cells_of_tile(tile, direction);
     const Window bins =
-        bins_that_read(vertical ? plan.rows : plan.columns,
-                       static_cast<int>((vertical ? call.rows : call.columns).bins),
-                       vertical ? tile.top : tile.left, vertical ? tile.bottom : tile.right);
-    if (lane_of_thread() == 0) (vertical ? hit.rows : hit.columns) = bins;
+        bins_that_read(lines_of_axis(call, plan, direction),
+                       static_cast<int>(axis_call(call, direction).bins), cells.first, cells.last);
+    if (lane_of_thread() == 0) hit.set(direction, bins);
   }
   __syncthreads();
-  if (warp_of_thread() == 0) count_bins(shared, hits);
+  if (warp_of_thread() == 0) count_bins(call, shared, hits);
   __syncthreads();
 }
 
@@ -215,6 +268,29 @@ __device__ inline int hit_of_bin(const Shared& shared, int hits, wide_int bin) {
   return first;
 }
 
+// Describes a row of bins of a hit, counted from its first; returns its number in the box. Of
+// volumes, one that does not read the tile's plane has no taps.
+__device__ inline int describe_row(const Call& call, const BoxPlan<BinTaps>& plan,
+                                   const Place& tile, const Hit& hit, int number, TapsOfBin& taps) {
+  if constexpr (!of_volumes) {
+    const TapBin rows = plan.rows[hit.rows.first + number];
+    taps.taps = plan.all_entries + rows.begin;
+    taps.count = rows.count;
+    return hit.rows.first + number;
+  }
+  const int height = hit.rows.last - hit.rows.first;
+  const int z = hit.depth(call).first + number / height, y = hit.rows.first + number % height;
+  const TapBin planes = plan.rows[z], rows = lines_of_axis(call, plan, down)[y];
+  taps.taps = plan.all_entries + rows.begin;
+  taps.count = 0;
+  for (int tap = planes.begin; tap < planes.begin + planes.count; ++tap) {
+    if (plan.all_entries[tap].cell != tile.plane) continue;
+    taps.plane = tap - rows.begin;
+    taps.count = rows.count;
+  }
+  return z * static_cast<int>(call.volume.rows.bins) + y;
+}
+
 // Each thread describes a bin, of those from `first` on.
 __device__ inline void describe_bins(const Call& call, char* scratch, Shared& shared, int hits,
                                      wide_int first) {
@@ -225,15 +301,15 @@ __device__ inline void describe_bins(const Call& call, char* scratch, Shared& sh
   const int width = hit.columns.last - hit.columns.first;
   const wide_int before = number == 0 ? 0 : shared.bins_up_to[number - 1];
   const Division place = divide_with_rest(first + thread - before, width);
-  const int row = hit.rows.first + static_cast<int>(place.quotient);
   const int column = hit.columns.first + static_cast<int>(place.rest);
   const Strides strides = strides_of_pooled(call);
   const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, hit.box);
-  const TapBin along = plan.columns[column], down = plan.rows[row];
+  const TapBin along = plan.columns[column];
+  const int row = describe_row(call, plan, shared.tile, hit, static_cast<int>(place.quotient),
+                               shared.rows[thread]);
   shared.gradients_at[thread] = hit.box * strides.outer + row * strides.row +
                                 column * strides.column +
                                 shared.tile.first_channel * strides.channel;
-  shared.rows[thread] = {plan.all_entries + down.begin, down.count};
   shared.columns[thread] = {plan.all_entries + along.begin, along.count};
 }
 

@@ -18,6 +18,7 @@ struct Place {
   wide_int top, left;
   wide_int bottom, right;
   int channels;  // of this tile: as many as a block has, or what is left of them
+  int plane;     // of volumes: rows are those of this plane
 };
 static_assert(sizeof(Place) == 56, "BYTES_OF_PLACE in division.py");
 
@@ -72,20 +73,35 @@ __device__ inline Place place_of_task(const Call& call, wide_int task, wide_int 
   while (number + 1 < level_count && task >= call.levels[number + 1].first_task) ++number;
   const Level& level = call.levels[number];
   const wide_int across = divide(level.columns + columns - 1, columns);
-  const wide_int down = divide(level.rows + rows - 1, rows);
+  const wide_int height = cells_of_axis(call, level, Direction::down);
+  const wide_int down = divide(height + rows - 1, rows);
   const wide_int groups = divide(call.channels + together - 1, together);
   const Division by_column = divide_with_rest(task - level.first_task, across);
   const Division by_row = divide_with_rest(by_column.quotient, down);
-  const Division by_group = divide_with_rest(by_row.quotient, groups);
+  wide_int groups_before = by_row.quotient;
   Place tile;
+  if constexpr (of_volumes) {
+    const Division by_plane = divide_with_rest(groups_before, call.volume.planes);
+    tile.plane = static_cast<int>(by_plane.rest);
+    groups_before = by_plane.quotient;
+  }
+  const Division by_group = divide_with_rest(groups_before, groups);
   tile.left = by_column.rest * columns;
   tile.top = by_row.rest * rows;
   tile.first_channel = by_group.rest * together;
   tile.channels = static_cast<int>(minimum(together, call.channels - tile.first_channel));
   tile.image = number * call.images + by_group.quotient;
-  tile.bottom = minimum(tile.top + rows, level.rows);
+  tile.bottom = minimum(tile.top + rows, height);
   tile.right = minimum(tile.left + columns, level.columns);
   return tile;
+}
+
+// The map of a tile; of volumes, its plane.
+template <typename Element>
+__device__ inline Map<Element> map_of_tile(const Call& call, Element* maps, const Place& tile) {
+  Map<Element> map(call, maps, tile.image);
+  if constexpr (of_volumes) map.cells += tile.plane * call.volume.plane_rows * map.strides.row;
+  return map;
 }
 
 __device__ inline Tile tile_at(const Call& call, const Place& place) {

@@ -17,9 +17,21 @@ const bool channels_last = ROIPOOL_CHANNELS_LAST;  // NHWC rather than NCHW
 const int pack = ROIPOOL_PACK;  // channels of one bin that a thread of a forward computes
 // Whether each bin is pooled from channels of its own group of bins.
 const bool position_sensitive = ROIPOOL_POSITION_SENSITIVE;
+// Whether maps are volumes: the rows of all planes follow each other, as those of their bins do.
+const bool of_volumes = ROIPOOL_OF_VOLUMES;
 // Whether a block has the plan of its box in shared memory, or in scratch where it does not fit.
 const bool plan_is_shared = ROIPOOL_PLAN_IS_SHARED;
 typedef ROIPOOL_OFFSET Offset;  // into one image: int or wide_int
+
+// What kernels on volumes have in the place of what those on maps have.
+template <bool is_of_volumes, typename OfVolumes, typename OfMaps>
+struct Select {
+  typedef OfMaps type;
+};
+template <typename OfVolumes, typename OfMaps>
+struct Select<true, OfVolumes, OfMaps> {
+  typedef OfVolumes type;
+};
 
 // Elements that lie side by side, read or written at once.
 template <typename T, int number>
@@ -39,6 +51,13 @@ struct AxisCall {
   wide_int groups;    // of bins; 1 unless position-sensitive
 };
 
+// Of volumes: depth, and the rows of one plane.
+struct VolumeCall {
+  AxisCall depth, rows;
+  wide_int planes, plane_rows;  // cells
+  double depth_scale, row_scale;
+};
+
 // One of the maps that boxes are on; mostly there is one.
 struct Level {
   unsigned long long address;  // of several: where the map begins
@@ -56,6 +75,7 @@ struct Call {
   // number to the next: columns of a table are read in place.
   wide_int box_stride, coordinate_stride, image_stride;
   AxisCall rows, columns;
+  VolumeCall volume;
   // Of a box's plan without its head: its size in bytes, and where in it the entries begin.
   wide_int plan_bytes, entries_at;
   double empty_value;    // of a bin that has nothing to pool

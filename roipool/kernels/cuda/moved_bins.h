@@ -9,10 +9,11 @@ struct PointRegion {
   wide_int top, bottom, left, right;  // those that the box can read, once `find_reach` found them
 };
 
-__device__ inline Axis<Value> moved_axis(const Boxes& boxes, const Call& call, bool vertical,
+__device__ inline Axis<Value> moved_axis(const Boxes& boxes, const Call& call, Direction direction,
                                          wide_int box, wide_int image) {
-  Axis<Value> axis = axis_of_box(ends_of_box(boxes, call, vertical, box), call, vertical, image);
-  const wide_int before = numbers_of_corners + (vertical ? call.rows.bins * call.columns.bins : 0);
+  Axis<Value> axis = axis_of_box(ends_of_box(boxes, call, direction, box), call, direction, image);
+  const wide_int before =
+      numbers_of_corners + (direction == down ? call.rows.bins * call.columns.bins : 0);
   axis.offsets = {boxes.corners + box * call.box_stride + before * call.coordinate_stride,
                   call.coordinate_stride, Value(call.offset_factor),
                   static_cast<int>(call.columns.bins)};
@@ -22,8 +23,8 @@ __device__ inline Axis<Value> moved_axis(const Boxes& boxes, const Call& call, b
 __device__ inline PointRegion region_of_box(const Boxes& boxes, const Call& call, wide_int box,
                                             wide_int image) {
   const Level& map = call.levels[0];
-  return {moved_axis(boxes, call, true, box, image),
-          moved_axis(boxes, call, false, box, image),
+  return {moved_axis(boxes, call, down, box, image),
+          moved_axis(boxes, call, across, box, image),
           map.rows,
           map.columns,
           0,

@@ -108,11 +108,34 @@ struct AxisHead {
   Window window;  // where it is empty, `first` lies after `last`
   int used;       // entries that its bins have reserved
 };
-struct alignas(16) PlanHead {
+struct alignas(16) MapHead {
   wide_int image;  // counted through the levels; negative: none
   AxisHead rows, columns;
 };
-static_assert(sizeof(PlanHead) == 32, "BYTES_OF_HEAD in launch.py");
+struct alignas(16) VolumeHead {
+  wide_int image;
+  AxisHead rows, columns, depth;  // rows are those of a plane
+};
+typedef Select<of_volumes, VolumeHead, MapHead>::type PlanHead;
+static_assert(sizeof(PlanHead) == (of_volumes ? 48 : 32), "bytes_of_head in launch.py");
+
+// The axes along which a box is planned.
+enum Direction { across, down, deep };
+const int axes = of_volumes ? 3 : 2;
+
+__device__ inline const AxisCall& axis_call(const Call& call, Direction direction) {
+  if constexpr (of_volumes) {
+    if (direction == deep) return call.volume.depth;
+    return direction == down ? call.volume.rows : call.columns;
+  }
+  return direction == down ? call.rows : call.columns;
+}
+
+// Lines of bins in a plan before those of columns: of rows; or of volumes of depth, then of the
+// rows of a plane.
+__device__ inline wide_int planned_rows(const Call& call) {
+  return of_volumes ? call.volume.depth.bins + call.volume.rows.bins : call.rows.bins;
+}
 
 // The plan of one box: its bins and, after them, their entries.
 template <typename Kind>
@@ -127,11 +150,56 @@ struct BoxPlan {
   __device__ BoxPlan(PlanHead* head, char* memory, const Call& call)
       : head(head),
         rows(reinterpret_cast<Bin*>(memory)),
-        columns(rows + call.rows.bins),
+        columns(rows + planned_rows(call)),
         all_entries(reinterpret_cast<Entry*>(memory + call.entries_at)) {}
 
   __device__ const Entry* entries(const Bin& bin) const { return all_entries + bin.begin; }
 };
+
+// The bins of an axis.
+template <typename Kind>
+__device__ inline const typename Kind::Bin* lines_of_axis(const Call& call,
+                                                          const BoxPlan<Kind>& plan,
+                                                          Direction direction) {
+  if (of_volumes && direction == down) return plan.rows + call.volume.depth.bins;
+  return direction == across ? plan.columns : plan.rows;
+}
+
+// The taps of a row of bins: of volumes, along depth and along the rows of a plane.
+struct VolumeRow {
+  TapBin depth, rows;
+};
+typedef Select<of_volumes, VolumeRow, TapBin>::type Row;
+
+template <typename Kind>
+__device__ inline Row row_of_plan(const Call& call, const BoxPlan<Kind>& plan, wide_int row) {
+  if constexpr (of_volumes) {
+    const Division plane = divide_with_rest(row, call.volume.rows.bins);
+    return {plan.rows[plane.quotient], plan.rows[call.volume.depth.bins + plane.rest]};
+  } else {
+    return plan.rows[row];
+  }
+}
+__device__ inline bool reads_cells(const TapBin& row) { return row.count != 0; }
+__device__ inline bool reads_cells(const VolumeRow& row) {
+  return row.depth.count != 0 && row.rows.count != 0;
+}
+
+// Calls visit(cell, plane, tap) for each tap of a row of bins: its cell counted through all planes,
+// and its taps along depth and along the rows of a plane.
+template <typename Kind, typename Visit>
+__device__ inline void for_each_tap(const Call& call, const BoxPlan<Kind>& plan,
+                                    const VolumeRow& row, Visit visit) {
+  const auto* planes = plan.entries(row.depth);
+  const auto* rows = plan.entries(row.rows);
+#pragma unroll 1
+  for (int z = 0; z < row.depth.count; ++z) {
+    const auto plane = planes[z];
+    const int top = plane.cell * static_cast<int>(call.volume.plane_rows);
+#pragma unroll 1
+    for (int y = 0; y < row.rows.count; ++y) visit(top + rows[y].cell, plane, rows[y]);
+  }
+}
 
 // The layout that a planning kernel leaves in scratch memory: the heads of all boxes, then the
 // rest.
@@ -148,25 +216,41 @@ __device__ inline BoxPlan<Kind> plan_in_scratch(char* scratch, const Call& call,
 struct Ends {
   Value low, high;
 };
-__device__ inline Ends ends_of_box(const Boxes& boxes, const Call& call, bool vertical,
+__device__ inline Ends ends_of_box(const Boxes& boxes, const Call& call, Direction direction,
                                    wide_int box) {
-  const Value* low =
-      boxes.corners + box * call.box_stride + (vertical ? call.coordinate_stride : 0);
-  return {low[0], low[2 * call.coordinate_stride]};
+  const Value* low = boxes.corners + box * call.box_stride +
+                     (direction == across ? 0 : direction * call.coordinate_stride);
+  return {low[0], low[axes * call.coordinate_stride]};
 }
 
-__device__ inline Axis<Value> axis_of_box(const Ends& ends, const Call& call, bool vertical,
+__device__ inline double scale_of_axis(const Call& call, const Level& level, Direction direction) {
+  if constexpr (of_volumes) {
+    if (direction == deep) return call.volume.depth_scale;
+    if (direction == down) return call.volume.row_scale;
+  }
+  return level.scale;
+}
+__device__ inline wide_int cells_of_axis(const Call& call, const Level& level,
+                                         Direction direction) {
+  if constexpr (of_volumes) {
+    if (direction == deep) return call.volume.planes;
+    if (direction == down) return call.volume.plane_rows;
+  }
+  return direction == down ? level.rows : level.columns;
+}
+
+__device__ inline Axis<Value> axis_of_box(const Ends& ends, const Call& call, Direction direction,
                                           wide_int image) {
-  const AxisCall& axis = vertical ? call.rows : call.columns;
+  const AxisCall& axis = axis_call(call, direction);
   const Level& level = call.levels[level_of_image(call, image)];
   return {ends.low,
           ends.high,
-          Value(level.scale),
-          image < 0 ? 0 : (vertical ? level.rows : level.columns),
+          Value(scale_of_axis(call, level, direction)),
+          image < 0 ? 0 : cells_of_axis(call, level, direction),
           static_cast<int>(axis.bins),
           axis.sampling,
           call.aligned != 0,
-          vertical,
+          direction == down,
           {nullptr, 0, Value(call.offset_factor), 0}};
 }
 
@@ -227,37 +311,84 @@ __device__ inline typename Kind::Bin plan_bin(const Axis<Value>& axis, int bin,
   return planned;
 }
 
+// The lines that a plan of some bins has. Of volumes these are all but for columns: they are few.
+__device__ inline Bins planned_bins(const Call& call, const Bins& bins) {
+  if constexpr (of_volumes) return {0, planned_rows(call), bins.first_column, bins.columns};
+  return bins;
+}
+
+// The direction of a line, of `rows` before those of columns.
+__device__ inline Direction direction_of_line(const Call& call, wide_int line, wide_int rows) {
+  if constexpr (of_volumes) {
+    if (line < call.volume.depth.bins) return deep;
+  }
+  return line < rows ? down : across;
+}
+
+template <typename Head>
+__device__ inline auto& head_of_axis(Head& head, Direction direction) {
+  if constexpr (of_volumes) {
+    if (direction == deep) return head.depth;
+  }
+  return direction == down ? head.rows : head.columns;
+}
+
+// Where the entries of an axis begin and end, in the order of lines.
+struct EntryRange {
+  int first, last;
+};
+__device__ inline EntryRange entries_of_axis(const Call& call, Direction direction) {
+  int before = 0;
+  if constexpr (of_volumes) {
+    const int deep_entries = static_cast<int>(call.volume.depth.capacity);
+    if (direction == deep) return {0, deep_entries};
+    before = deep_entries;
+  }
+  const int row_entries = before + static_cast<int>(axis_call(call, down).capacity);
+  const int column_entries = static_cast<int>(call.columns.capacity);
+  const bool vertical = direction == down;
+  return {vertical ? before : row_entries, row_entries + (vertical ? 0 : column_entries)};
+}
+
+template <typename Head>
+__device__ inline void clear_head(wide_int image, Head& head) {
+  const AxisHead empty = {{after_all_cells, 0}, 0};
+  if constexpr (of_volumes) {
+    head = {image, empty, empty, empty};
+  } else {
+    head = {image, empty, empty};
+  }
+}
+
 // All threads of a block plan the rows and columns of some of a box's bins, one of them each. All
 // have used the plan before when it begins, and can use this one when it ends.
 template <typename Kind>
 __device__ inline void plan_box(const Boxes& boxes, const Call& call, wide_int box,
-                                const Bins& bins, const BoxPlan<Kind>& plan) {
+                                const Bins& some, const BoxPlan<Kind>& plan) {
   const int thread = static_cast<int>(threadIdx.x + threadIdx.y * blockDim.x);
+  const Bins bins = planned_bins(call, some);
   const wide_int all = bins.rows + bins.columns;
   Ends ends = {};  // of its first bin; loaded while the image is
   wide_int image = -1;
   if (thread < all) {
-    ends = ends_of_box(boxes, call, thread < bins.rows, box);
+    ends = ends_of_box(boxes, call, direction_of_line(call, thread, bins.rows), box);
     image = image_of_box(boxes, call, box);
   }
   __syncthreads();
-  if (thread == 0) {
-    const AxisHead empty = {{after_all_cells, 0}, 0};
-    *plan.head = {image, empty, empty};
-  }
+  if (thread == 0) clear_head(image, *plan.head);
   __syncthreads();
-  const int row_entries = static_cast<int>(call.rows.capacity);
-  const int column_entries = static_cast<int>(call.columns.capacity);
   for (wide_int item = thread; item < all; item += blockDim.x * blockDim.y) {
-    const bool vertical = item < bins.rows;
-    wide_int bin = vertical ? bins.first_row + item : bins.first_column + item - bins.rows;
-    if (!vertical && bin >= call.columns.bins) bin -= call.columns.bins;
-    if (item != thread) ends = ends_of_box(boxes, call, vertical, box);
-    (vertical ? plan.rows : plan.columns)[bin] = plan_bin<Kind>(
-        axis_of_box(ends, call, vertical, image), static_cast<int>(bin), plan.all_entries,
-        vertical ? 0 : row_entries, row_entries + (vertical ? 0 : column_entries),
-        most_entries<Kind>(vertical ? call.rows : call.columns),
-        vertical ? plan.head->rows : plan.head->columns);
+    const Direction direction = direction_of_line(call, item, bins.rows);
+    const bool vertical = direction != across;
+    wide_int line = vertical ? bins.first_row + item : bins.first_column + item - bins.rows;
+    if (!vertical && line >= call.columns.bins) line -= call.columns.bins;
+    const wide_int bin = of_volumes && direction == down ? line - call.volume.depth.bins : line;
+    if (item != thread) ends = ends_of_box(boxes, call, direction, box);
+    const EntryRange range = entries_of_axis(call, direction);
+    (vertical ? plan.rows : plan.columns)[line] = plan_bin<Kind>(
+        axis_of_box(ends, call, direction, image), static_cast<int>(bin), plan.all_entries,
+        range.first, range.last, most_entries<Kind>(axis_call(call, direction)),
+        head_of_axis(*plan.head, direction));
   }
   __syncthreads();
 }
@@ -265,6 +396,15 @@ __device__ inline void plan_box(const Boxes& boxes, const Call& call, wide_int b
 template <typename T>
 __device__ inline void copy(const T* from, int number, T* to) {
   for (int i = threadIdx.x; i < number; i += blockDim.x) to[i] = from[i];
+}
+
+template <typename Kind>
+__device__ inline void copy_entries(const Call& call, Direction direction,
+                                    const BoxPlan<Kind>& plan, const BoxPlan<Kind>& kept) {
+  const EntryRange range = entries_of_axis(call, direction);
+  copy(plan.all_entries + range.first,
+       minimum(head_of_axis(*plan.head, direction).used, range.last - range.first),
+       kept.all_entries + range.first);
 }
 
 // Body of a planning kernel: plans all boxes, one block per box, into scratch memory; in shared
@@ -281,12 +421,10 @@ __device__ inline void plan_boxes(const Boxes& boxes, char* scratch, const Call&
     if (threadIdx.x == 0) *kept.head = *head;
     see(box, plan);
     if (!plan_is_shared) continue;
-    copy(plan.rows, static_cast<int>(call.rows.bins + call.columns.bins), kept.rows);
-    const int room = static_cast<int>(call.rows.capacity);
-    const int column_room = static_cast<int>(call.columns.capacity);
-    copy(plan.all_entries, minimum(head->rows.used, room), kept.all_entries);
-    copy(plan.all_entries + room, minimum(head->columns.used, column_room),
-         kept.all_entries + room);
+    copy(plan.rows, static_cast<int>(planned_rows(call) + call.columns.bins), kept.rows);
+    if (of_volumes) copy_entries(call, deep, plan, kept);
+    copy_entries(call, down, plan, kept);
+    copy_entries(call, across, plan, kept);
   }
 }
 
