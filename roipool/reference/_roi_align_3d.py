@@ -158,14 +158,16 @@ class _Volumes:
         """Return what every sample changes as the ends of its box move."""
         grad, bins = np.zeros((len(self.boxes), 6)), _size(grad_output.shape)
         for one in self.every_bin(bins, _size(features.shape)):
-            own, share = grad[one.at[0]], grad_output[one.at] / one.divisor
+            share = grad_output[one.at] / one.divisor
+            changes: list[list[float]] = [[] for _ in range(6)]
             for sample, axis in itertools.product(one.samples(), AXES):
                 place, grid = one.places[axis], one.lines[axis].grid
                 voxels = sample.voxels((axis, _slopes(place, sample.positions[axis])))
                 slope = float(np.sum(share * _read(features[one.image], voxels))) if voxels else 0.0
                 by_low, by_high = self.motion(place, grid, sample.numbers[axis])
-                own[2 - axis] += slope * by_low
-                own[5 - axis] += slope * by_high
+                changes[2 - axis].append(slope * by_low)
+                changes[5 - axis].append(slope * by_high)
+            grad[one.at[0]] += [_total(each) for each in changes]
         return grad
 
     def motion(self, place: Place, grid: int, number: int) -> tuple[float, float]:
@@ -174,6 +176,11 @@ class _Volumes:
         low, high = _share(number, grid, place.p, place.bins, side.is_held)
         scale = float(self.real(place.scale))
         return low * scale, high * scale
+
+
+def _total(numbers: list[float]) -> float:
+    """Return the sum, rounded once where all numbers are finite: a bin may have many samples."""
+    return math.fsum(numbers) if np.isfinite(numbers).all() else float(np.sum(numbers))
 
 
 def _ends(box: Box, axis: int) -> tuple[float, float]:

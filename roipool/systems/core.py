@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from roipool._arguments import CORNERS, CROPS, DEFORMED, DEFORMED_BY_CLASS, ROTATED
-from roipool._definitions import OPS, TRAITS, Op, Variant
+from roipool._definitions import OPS, TRAITS, VOLUME_OPS, Op, Variant
 from roipool.reference import (
     CROP_AND_RESIZE,
     DEFORMABLE_PS_ROI_POOL,
@@ -27,6 +27,8 @@ VARIANTS: dict[str, tuple[Op, Variant]] = {
     for op in OPS.values()
     for number, (key, variant) in enumerate(op.variants.items())
 }
+# All on one map, or on one volume.
+OPERATIONS = (*VARIANTS, *VOLUME_OPS)
 _SAMPLES = {
     **dict.fromkeys(("grid", "steps", "moved"), "grid"),
     "cells": "cells",

@@ -14,7 +14,7 @@ import numpy as np
 import roipool
 from roipool import _cpu
 from roipool.systems import ANSWERS
-from roipool.systems.core import VARIANTS
+from roipool.systems.core import OPERATIONS
 from roipool.verification.released import Answer
 from roipool.verification.tolerance import Comparison
 
@@ -154,7 +154,7 @@ def catalogue_calls(
     Maps with fewer than `channels` channels, unless they have none, are repeated up to that number.
     """
     rng = np.random.default_rng(seed)
-    for entry, name in itertools.product(entries, VARIANTS):
+    for entry, name in itertools.product(entries, OPERATIONS):
         if not (named_cases := list(entry.cases(name))):
             continue
         what, case = named_cases[rng.integers(len(named_cases))]
@@ -190,7 +190,7 @@ def plain_random_calls(
     """Yield random calls of the core's operations, with arrays in the layout of a device."""
     for number in range(count):
         case = replace(
-            draw(seed, number, tuple(VARIANTS), dtype=types[number % len(types)]),
+            draw(seed, number, OPERATIONS, dtype=types[number % len(types)]),
             storage=next(iter(STORAGES)),
             out="new",
             form="table",
@@ -209,7 +209,7 @@ def large_calls(
 ) -> Iterator[Check]:
     """Yield a call with work for several threads, for every operation, type and layout."""
     entry = large_entry(np.random.default_rng(seed), threads)
-    for name, dtype, layout in itertools.product(VARIANTS, types, layouts):
+    for name, dtype, layout in itertools.product(OPERATIONS, types, layouts):
         for _, case in entry.cases(name, most_work=math.inf):
             case = replace(case, dtype=dtype, layout=layout, threads=threads)
             yield Check(f"{name}, {dtype} {layout}", case, with_what)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from _support.backends import Backend
 from _support.pairwise import each
+from roipool.systems.core import OPERATIONS as OPERATIONS
 from roipool.systems.core import VARIANTS as VARIANTS
 from roipool.verification.call import to_nchw as to_nchw
 from roipool.verification.case import LAYOUTS as LAYOUTS
@@ -55,7 +56,7 @@ def every_form(turn: int | None = None, dtypes: Sequence[str] = tuple(DTYPES)) -
     """
 
     def where(dtype: np.dtype[Any], layout: str, name: str = "", **fixtures: Any) -> bool:
-        at = turn + list(VARIANTS).index(name) if name and turn is not None else turn
+        at = turn + OPERATIONS.index(name) if name and turn is not None else turn
         return is_computed(_backend_of(fixtures), dtype, layout, at)
 
     return each(where, layout=LAYOUTS, dtype={name: DTYPES[name] for name in dtypes})

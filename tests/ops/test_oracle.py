@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend, thorough_on_the_emulator
-from _support.catalogue import VARIANTS, every_dtype, every_form, real_dtypes
+from _support.catalogue import OPERATIONS, VARIANTS, every_dtype, every_form, real_dtypes
 from _support.compare import assert_same_bits
 
 from roipool.systems import SYSTEMS
@@ -32,7 +32,7 @@ WITHOUT_GOLDENS = (
 
 every_entry = pytest.mark.parametrize(
     ("name", "entry"),
-    [(name, entry) for name in VARIANTS for entry in ENTRIES if any(entry.cases(name))],
+    [(name, entry) for name in OPERATIONS for entry in ENTRIES if any(entry.cases(name))],
     ids=str,
 )
 every_argmax = pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from roipool._definitions import PYRAMID_OPS
-from roipool.systems.core import VARIANTS
+from roipool.systems.core import OPERATIONS
 from roipool.verification.relations import RELATIONS, Relation
 
 LIBRARIES = ("torch", "jax", "dask", "cupy")
 # The operations of front ends: the core's.
-FRONT_END_ROWS = (*VARIANTS, *PYRAMID_OPS)
+FRONT_END_ROWS = (*OPERATIONS, *PYRAMID_OPS)
 # Makes JAX divide a processor into several devices; must be set before it starts.
 TWO_DEVICES = "--xla_force_host_platform_device_count=2"
 

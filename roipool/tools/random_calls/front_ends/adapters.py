@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import roipool
-from roipool._definitions import OPS, PYRAMID_OPS, Op
+from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op
 from roipool.systems import SYSTEMS, System
 from roipool.verification.call import Call, Results, run, to_nchw
 from roipool.verification.case import Array, Case, dtypes, held_by, in_layout
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     name: Kind(op, what)
-    for op in (*OPS.values(), *PYRAMID_OPS.values())
+    for op in (OPS | PYRAMID_OPS | VOLUME_OPS).values()
     for what, name in op.functions.items()
 }
 

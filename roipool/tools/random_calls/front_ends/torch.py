@@ -88,7 +88,9 @@ def _turned(tensor: Tensor) -> Tensor:
 
 
 def _channels_last(tensor: Tensor) -> Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last)
+    of_volumes = tensor.dim() == 5
+    form = torch.channels_last_3d if of_volumes else torch.channels_last
+    return tensor.contiguous(memory_format=form)
 
 
 def _cut(tensor: Tensor) -> Tensor:
@@ -120,7 +122,7 @@ MEMORY: tuple[Callable[[Tensor], Tensor], ...] = (
 def stored(tensor: Tensor, rng: np.random.Generator) -> Tensor:
     """Return a tensor of the same values in a random memory format."""
     way = MEMORY[int(rng.integers(len(MEMORY)))]
-    if way is _channels_last and tensor.dim() != 4:
+    if way is _channels_last and tensor.dim() not in (4, 5):
         way = _cut
     if way is _turned and tensor.dim() < 2:
         way = _strided
@@ -462,7 +464,7 @@ class Twice(Derivatives):
         """Differentiate a forward, and then its gradient."""
         results = self._forward(name, arguments)
         grad = self.array("grad_output", in_layout(self.case.grad, self.case.layout))
-        grad = grad.to(self.pooled.dtype).requires_grad_()
+        grad = grad.reshape(self.pooled.shape).to(self.pooled.dtype).requires_grad_()
         once = torch.autograd.grad(self.pooled, self.leaves, grad, create_graph=True)
         (again,) = torch.autograd.grad(once, grad, _tangents(self.case, _same))
         return (again, *results[1:]) if isinstance(results, tuple) else again
