@@ -1,13 +1,16 @@
 """A batch for a classifier from a photograph of 12 megapixels: traffic signs, each of another size.
 
-    python examples/photo_batch.py
+    python examples/photo_batch.py [PICTURE]
 
 The photograph is uint8, rows by columns by colour, as Pillow and OpenCV read it. roipool reads the
 signs where they are, in one call; Pillow (``pip install pillow``), and torchvision where it is
-installed, cut and resize them one by one, to compare.
+installed, cut and resize them one by one, to compare. With a name, the program writes a picture of
+the photograph and of some crops.
 """
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -77,6 +80,16 @@ def to_batch(crops: np.ndarray) -> np.ndarray:
     return ((crops / np.float32(255) - MEAN) / DEVIATION).transpose(0, 3, 1, 2)
 
 
+def picture(photo: np.ndarray, crops: np.ndarray) -> np.ndarray:
+    """Return the whole photograph, itself a crop, beside five rows of five crops of its boxes."""
+    whole, size = np.array([[0.0, 0, 1, 1]]), (360, 480)
+    small = roipool.crop_and_resize(photo[None], whole, [0], size, antialias=True, layout="NHWC")
+    framed = np.pad(crops[:25], [(0, 0), (0, 8), (8, 0), (0, 0)], constant_values=255)
+    grid = framed.reshape(5, 5, *framed.shape[1:]).transpose(0, 2, 1, 3, 4)
+    beside = np.hstack([small[0], grid.reshape(360, 360, 3)])
+    return np.uint8(np.rint(beside))
+
+
 def main() -> None:
     """Make the batch, and compare its crops with those of the others."""
     photo = photograph()
@@ -94,6 +107,8 @@ def main() -> None:
         # They round to bytes twice; torchvision does not look at the pixels beside the box.
         inner = np.abs(crops - other)[:, 2:-2, 2:-2]
         print(f"{name}'s crops differ by at most {inner.max():.2f}, on average {inner.mean():.2f}")
+    if len(sys.argv) > 1:
+        Image.fromarray(picture(photo, crops)).save(sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each operation makes of one box of a picture, and of a scan, as pictures."""
+"""What each operation makes of one box of a picture, and what examples make, as pictures."""
 
 from __future__ import annotations
 
@@ -54,17 +54,45 @@ def write(folder: Path) -> None:
     corners = [2 * each for each in CUP]
     ImageDraw.Draw(drawn).rectangle(corners, outline="#ffdd44", width=3)
     drawn.save(folder / file_of("picture"))
-    Image.fromarray(_nodule()).save(folder / file_of("nodule"))
+    for name, of_example in EXAMPLE_PICTURES.items():
+        Image.fromarray(of_example(_example(name))).save(folder / file_of(name))
 
 
-def _nodule() -> NDArray[np.uint8]:
-    """Return a slice of the example's scan, and a box of it before and after it moved."""
-    example = runpy.run_path(str(EXAMPLES / "lung_nodules.py"))
+def _example(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))
+
+
+def _signs(example: dict[str, Any]) -> NDArray[np.uint8]:
+    """Return the photograph, and some signs that are cut out of it."""
+    photo, corners = example["photograph"](), example["CORNERS"]
+    boxes = np.hstack([corners, corners + example["SIDES"][:, None]]).astype(np.float64)
+    drawn: NDArray[np.uint8] = example["picture"](photo, example["by_roipool"](photo, boxes))
+    return drawn
+
+
+def _nodule(example: dict[str, Any]) -> NDArray[np.uint8]:
+    """Return a slice of the scan, and a box of it before and after it moved."""
     volume, middles, labels = example["scan"](np.random.default_rng(0))
     beside = example["boxes_about"](middles[labels][3:4] + 3)
     moved = example["centred"](volume, beside)
     drawn: NDArray[np.uint8] = example["picture"](volume, beside[0], moved[0])
     return drawn
+
+
+def _tubes(example: dict[str, Any]) -> NDArray[np.uint8]:
+    """Return a tube of each action, moment by moment."""
+    rng = np.random.default_rng(0)
+    actions = [*example["ACTIONS"]]
+    rois = example["tubes"](rng)[: len(actions)]
+    pooled = roipool.roi_align_3d(
+        example["film"](rois, actions, rng), rois, example["BINS"], example["SCALE"]
+    )
+    drawn: NDArray[np.uint8] = example["picture"](pooled)
+    return drawn
+
+
+# By the name of the example.
+EXAMPLE_PICTURES = {"photo_batch": _signs, "lung_nodules": _nodule, "video_tubes": _tubes}
 
 
 def answer(call: str, pixels: NDArray[Any]) -> NDArray[Any]:

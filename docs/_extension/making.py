@@ -191,6 +191,7 @@ SHOWN_TO_PRINT = (
     "picture_crops",
     "tensorflow_or_torchvision",
     "video_boxes",
+    "video_tubes",
     "where_is_the_box",
 )
 

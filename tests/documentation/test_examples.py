@@ -23,6 +23,7 @@ LINES = {
         "[116. 148. 180. 212.]  off by 0 pixels",
         "TensorFlow and torchvision agree: True",
     ],
+    "video_tubes": ["pooled: (12, 3, 8, 16, 16)", "of the same action: 12 of 12"],
     "video_boxes": ["moving: greatest change at frame 30", "a lost box pools to 0.0"],
 }
 
