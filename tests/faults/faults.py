@@ -8,6 +8,7 @@ KERNELS = "roipool/kernels"
 CPU_TESTS = "tests/ops tests/engines tests/compat"
 ORACLE = "tests/ops/test_oracle.py tests/ops/test_gradients.py"
 EMULATED = "tests/cuda tests/ops -k emulator"
+VOLUMES = "tests/ops/test_roi_align_3d.py -k emulator"
 
 
 class Fault(NamedTuple):
@@ -436,6 +437,22 @@ CUDA = [
         "    cells = size + 8\n",
         "the bound ignores that neighbouring bins share cells",
         "tests/cuda/test_decisions.py -k plans_fit",
+    ),
+    Fault(
+        "cuda: rows of a plane",
+        f"{KERNELS}/cuda/plan.h",
+        "const int top = plane.cell * static_cast<int>(call.volume.plane_rows);",
+        "const int top = plane.cell * static_cast<int>(call.volume.planes);",
+        "a volume's planes begin elsewhere unless it has as many planes as rows",
+        VOLUMES,
+    ),
+    Fault(
+        "cuda: plane of a tile",
+        f"{KERNELS}/cuda/backward_tile_bins.h",
+        "if (plan.all_entries[tap].cell != tile.plane) continue;",
+        "if (plan.all_entries[tap].cell > tile.plane) continue;",
+        "a tile takes the weight of an earlier plane where a bin does not read its own",
+        VOLUMES,
     ),
 ]
 
