@@ -252,7 +252,8 @@ def tallies(
         for name, instruction_set in engines.items():
             with _using(instruction_set):
                 for finding in check(call.case, call.subjects, place.library):
-                    group = what or GROUPS.get(finding.subject, "oracle")
+                    is_one = finding.subject in call.subjects  # an exception may be none
+                    group = what or GROUPS[finding.subject if is_one else call.subjects[0]]
                     text = f"{call.what}, {finding.subject}, {finding.what}"
                     groups[group, name].add(text, finding.comparison)
     return [tally.closed() for tally in groups.values()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -339,9 +340,15 @@ def test_an_exception_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
         raise RuntimeError("the kernel\ndoes not compile")
 
     cpu = device("cpu", Faulty(stop, "roi_pool_backward"))
-    calls = groups.catalogue_calls(FEW, CPU.types, 0)
-    assert report(groups.tallies(calls, cpu), ["cpu"]) == 1
-    assert "RuntimeError: the kernel does not compile" in capsys.readouterr().out
+    large = (call for call in groups.large_calls(0, ("float32",), 1, ("again",), ("NCHW",)))
+    for calls, group in (
+        (groups.catalogue_calls(FEW, CPU.types, 0), "oracle"),
+        ((call for call in large if call.case.operation == "roi_pool"), "the same again"),
+    ):
+        assert report(groups.tallies(calls, cpu), ["cpu"]) == 1
+        shown = capsys.readouterr().out
+        assert "RuntimeError: the kernel does not compile" in shown
+        assert re.search(rf"cpu: {group} .* WRONG", shown)
 
 
 def test_a_group_without_comparisons_is_wrong() -> None:
