@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from harness.machine import facts
@@ -97,6 +97,7 @@ class Device:
     """The only device."""
 
     id, compute_capability = 0, "90"
+    attributes: ClassVar = {"MaxSharedMemoryPerMultiprocessor": 228 << 10}
 
     def __enter__(self) -> None: ...
 

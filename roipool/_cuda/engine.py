@@ -24,7 +24,7 @@ from roipool._arguments import Regions
 from roipool._cuda import launch
 from roipool._cuda.arguments import Argument
 from roipool._cuda.launch import Defines, LaunchConfig, Launches
-from roipool._cuda.partition import Sizes, rounded_up
+from roipool._cuda.partition import Limits, Sizes, rounded_up
 from roipool._cuda.source import OPTIONS, kernel_source
 from roipool._definitions import Definition
 from roipool._layout import (
@@ -76,6 +76,13 @@ def check_device(number: int) -> None:
             f"GPU {number} has compute capability {capability / 10}; roipool's kernels need "
             f"{LEAST_CAPABILITY / 10} (Volta) or later"
         )
+
+
+@cache
+def limits_of(number: int) -> Limits:
+    """Return how work is divided on a GPU."""
+    shared = cupy.cuda.Device(number).attributes["MaxSharedMemoryPerMultiprocessor"]
+    return Limits(multiprocessor_bytes=shared)
 
 
 class Kernel(NamedTuple):
@@ -206,6 +213,7 @@ def average(features: Sequence[Array], regions: Regions, pooling: Pooling, out: 
         if not all(map(is_in_c_order, features)):
             pooling, (*features, out) = in_order(pooling, features, out)
         sizes = sizes_of(out.dtype, regions, pooling, *map(SHAPE, features))
+        sizes = (*sizes, limits_of(out.data.device_id))
         aligned = pooling.layout == "NHWC" and are_aligned(*features, out)
         run(kernels_for(launch.average, sizes, aligned), regions, features[0], out, maps=features)
 

@@ -37,6 +37,7 @@ from roipool._cuda.partition import (
     divide_runs,
     divide_tiles,
     divide_values,
+    sums_per_warp,
     up,
 )
 from roipool._definitions import BY_BIN, MOVED, TRAITS
@@ -315,9 +316,12 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
     if is_planned_by_bin(sizes):
         call, grid = divide_values(call, sizes, pack)
         return with_regions(sizes, "points_forward", call, grid, pack=pack)
-    by_value = sizes.channels_last or sizes.is_position_sensitive
-    divide = divide_values if by_value else divide_planes
-    call, grid = divide(call, sizes, pack)
+    if sizes.channels_last or sizes.is_position_sensitive:
+        call, grid = divide_values(call, sizes, pack)
+    else:
+        most_columns = min(call.width, 2 * with_plan(call, TAPS, sizes).columns.capacity)
+        sums = sums_per_warp(sizes, most_columns * pack * sizes.real.itemsize)
+        call, grid = divide_planes(call, sizes, pack, sums)
     file = "average_forward"
     return planned_by_blocks(sizes, TAPS, file, file, call, grid, pack=pack)
 

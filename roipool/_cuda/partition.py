@@ -35,8 +35,10 @@ PACKS_PER_THREAD = 8
 PACKS_PER_WARP = 2
 ROWS_PER_WARP = 2  # of bins: at least
 WARP = 32
-# Shared memory of a warp of that average: the sums down its window's columns.
+# Shared memory of a warp of that average: the sums down its window's columns. A multiprocessor has
+# registers for so many of its blocks: `min_blocks` in its file.
 SUMS_PER_WARP = 2**12
+BLOCKS_BY_REGISTERS = 4
 # Of a backward's block: at most so many lanes of channels, about so many bytes of sums (for each
 # channel of a lane), and of what is staged of a box.
 TILE_LANES = WARP
@@ -70,6 +72,7 @@ class Limits(NamedTuple):
     least_blocks: int = 420  # where boxes are few, their rows of bins are divided for so many
     enough_tiles: int = 512  # as enough_blocks, of an average's backward, whose blocks are larger
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
+    multiprocessor_bytes: int = 228 * 2**10  # of shared memory: an H100's
 
 
 def rounded_up(boxes: int) -> int:
@@ -144,14 +147,28 @@ def divide_values(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
     return call, Grid(call.tasks, (across, down))
 
 
-def divide_planes(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
+def sums_per_warp(sizes: Sizes, widest: int) -> int:
+    """Return the bytes of sums of a warp of a forward; half as many where they are scarce.
+
+    They are where the shared memory of a multiprocessor has room for fewer blocks than its
+    registers. A window whose columns are read densely needs room for all of their sums, which take
+    `widest` bytes at most.
+    """
+    half = SUMS_PER_WARP // 2
+    of_blocks = BLOCKS_BY_REGISTERS * THREADS // WARP * SUMS_PER_WARP
+    is_scarce = sizes.limits.multiprocessor_bytes < of_blocks
+    return half if is_scarce and widest <= half else SUMS_PER_WARP
+
+
+def divide_planes(call: Call, sizes: Sizes, pack: int, sums: int) -> tuple[Call, Grid]:
     """Divide packs of channels among the warps of a forward; of few boxes also rows of bins.
 
-    Each piece of rows is planned by itself, with all columns: many would take longer than few.
+    A warp has `sums` bytes of shared memory. Each piece of rows is planned by itself, with all
+    columns: many would take longer than few.
     """
     packs, bins = -(-call.channels // pack), call.rows.bins
     warps = min(packs, THREADS // WARP)
-    call = call._replace(stage=SUMS_PER_WARP // (pack * sizes.real.itemsize))
+    call = call._replace(stage=sums // (pack * sizes.real.itemsize))
     call = _divide(call, sizes, packs, warps, PACKS_PER_WARP)
     pieces = max(sizes.limits.least_blocks // call.tasks, 1) if call.tasks else 1
     rows = -(-bins // min(pieces, -(-bins // ROWS_PER_WARP)))
@@ -159,7 +176,7 @@ def divide_planes(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
     call = call._replace(
         tasks=call.tasks * pieces, parts=call.parts * pieces, pieces=pieces, piece_rows=rows
     )
-    return call, Grid(call.tasks, (WARP, warps), warps * SUMS_PER_WARP)
+    return call, Grid(call.tasks, (WARP, warps), warps * sums)
 
 
 def _divide(call: Call, sizes: Sizes, number: int, at_once: int, max_turns: int) -> Call:

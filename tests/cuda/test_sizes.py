@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from _support.backends import Backend
 from _support.catalogue import (
+    DTYPES,
     Array,
     both_layouts,
     every_form,
@@ -93,6 +94,34 @@ def check_few_blocks(
             rtol=0,
             atol=tolerance * np.abs(exact).max(),
         )
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_small_multiprocessors_have_room_for_more_blocks(gpu: Backend, dtype: Any) -> None:
+    """Half the sums of a warp; the bits are the same."""
+    rng = np.random.default_rng(10)
+    shape = (2, 41, 50, 70)
+    maps = gpu.to_device(rng.normal(size=shape).astype(dtype))
+    corners = np.array([[1.5, 2, 60, 47], [3, 3, 4, 18.5], [9, 0, 42, 49]])
+    regions = Regions(*map(gpu.to_device, (corners.astype(compute_type(dtype)), np.arange(3) % 2)))
+    found: dict[int, list[Array]] = {}
+    for sampling in (0, 2):  # adaptive: windows may be as wide as the map
+        definition = Definition("roi_align", sampling=(sampling, sampling))
+        pooling = Pooling(definition, (7, 7))
+        for kilobytes in (64, 100, 164, 228):
+            limits = Limits(multiprocessor_bytes=kilobytes << 10)
+            sizes = Sizes(*gpu.module.sizes_of(dtype, regions, pooling, shape), limits)
+            launches = launch.average(sizes, False)
+            blocks = limits.multiprocessor_bytes // (launches.engine.grid.shared + 1024)
+            needs_room = 70 * 4 * sizes.real.itemsize > 2048 and sampling == 0
+            assert blocks >= (1 if needs_room else 3 if kilobytes == 64 else 4)
+            out = gpu.to_device(np.empty((3, 41, 7, 7), dtype))
+            with regions.boxes.device:
+                gpu.module.run(gpu.module.kernels_of(launches), regions, maps, out)
+            found.setdefault(sampling, []).append(gpu.to_host(out))
+    for results in found.values():
+        for one in results[1:]:
+            np.testing.assert_array_equal(one, results[0])
 
 
 def check_average(gpu: Backend, shape: tuple[int, ...], rois: Array, *place: Any) -> None:

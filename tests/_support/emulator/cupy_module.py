@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -46,6 +46,7 @@ class Device:
 
     entered = 0
     compute_capability = "90"
+    attributes: ClassVar = {"MaxSharedMemoryPerMultiprocessor": 228 << 10}
 
     def __init__(self, number: int = 0) -> None:
         self.id = number
