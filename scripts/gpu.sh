@@ -15,6 +15,7 @@
 # not stop the others, but the script then fails at its end.
 # PYTHON names the interpreter (default python3); it needs setuptools, Cython, NumPy and CuPy, and
 # pytest for the tests. Tests that need more (ml_dtypes, hypothesis) are skipped where it is missing.
+# BENCH_OPTIONS is added to the options of benchmarks/bench.py.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -129,10 +130,12 @@ run_sanitizer() {
 }
 
 run_bench() {
-  step bench 350 "$PYTHON" benchmarks/bench.py --backend cuda --workload 'W*' --peers torchvision,mmcv \
-    --repeat 7 --json "$folder/bench.json" || true
-  step bench-float16 120 "$PYTHON" benchmarks/bench.py --backend cuda --workload W1a,W3a,W5a \
-    --dtype float16 --peers torchvision --repeat 7 --json "$folder/bench-float16.json" || true
+  local bench=("$PYTHON" benchmarks/bench.py --backend cuda --repeat 7)
+  # shellcheck disable=SC2206 # several options
+  bench+=(${BENCH_OPTIONS:-})
+  step bench 350 "${bench[@]}" --workload 'W*' --peers torchvision,mmcv --json "$folder/bench.json" || true
+  step bench-float16 120 "${bench[@]}" --workload W1a,W3a,W5a --dtype float16 --peers torchvision \
+    --json "$folder/bench-float16.json" || true
 }
 
 main() {

@@ -23,8 +23,8 @@ class Arithmetic:
     def __init__(self, memory: np.ndarray[Any, Any]) -> None:
         self._memory = memory
 
-    def sum(self, axis: int, keepdims: bool = False) -> Any:
-        """Return sums along an axis."""
+    def sum(self, axis: int | None = None, keepdims: bool = False) -> Any:
+        """Return sums along an axis, or of everything."""
         return _apply(type(self), np.sum, self, axis=axis, keepdims=keepdims)
 
 
