@@ -301,6 +301,17 @@ def test_the_program_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(shown) <= 6 * len(failed)
 
 
+def test_gradients_of_bins_with_many_samples_on_a_gpu(gpu: Backend) -> None:
+    """81 samples of a bin in one cell, whose terms are alike: each rounding has the same sign."""
+    calls = [
+        call
+        for call in groups.catalogue_calls(ENTRIES, ("float32",), 0, ("NCHW",), channels=4)
+        if call.what == "deformable_ps_roi_pool, float32 NCHW, more bins than cells"
+    ]
+    assert report(groups.tallies(calls, device("cuda")), ["cuda"]) == 0
+    assert calls[0].case.options["samples"] == 9
+
+
 @pytest.mark.thorough
 def test_the_program_fails_on_a_gpu(gpu: Backend, capsys: pytest.CaptureFixture[str]) -> None:
     def one_box(pooled: Any) -> Any:
