@@ -16,7 +16,7 @@ import numpy as np
 
 from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
-from roipool._dtypes import BYTES, FLOATS, allowed_dtypes, dtype_name, real_dtype
+from roipool._dtypes import FLOATS, allowed_dtypes, dtype_name, real_dtype
 from roipool._errors import shortened, shown
 from roipool._layout import (
     AXES,
@@ -78,19 +78,15 @@ def volume_layout(value: Any) -> VolumeLayout:
 def float_array(
     name: str, array: Any, dtypes: Sequence[str] = FLOATS, dimensions: int = 4
 ) -> Array:
-    """Return an array of one of these dtypes in native byte order; on a host it is C-contiguous.
-
-    Bytes are read on a host only.
-    """
+    """Return an array of one of these dtypes in native byte order; on a host it is C-contiguous."""
     library = LIBRARY_OF[type(array)]
     if library is None:
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     array = library.plain(array)
     dtype = array.dtype
-    if dtype_name(dtype) not in dtypes or (library is not NUMPY and dtype_name(dtype) in BYTES):
-        allowed = dtypes if library is NUMPY else FLOATS
+    if dtype_name(dtype) not in dtypes:
         raise TypeError(
-            f"{name} must have dtype {', '.join(allowed)}, got {shortened(str(dtype))}; "
+            f"{name} must have dtype {', '.join(dtypes)}, got {shortened(str(dtype))}; "
             f"convert it, for example {name}.astype(np.float32)"
         )
     if array.ndim != dimensions:

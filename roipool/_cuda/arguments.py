@@ -136,6 +136,7 @@ STORAGE = {
     "float32": "float",
     "float64": "double",
 }
+FEATURE_STORAGE = {"uint8": "unsigned char", "int8": "signed char"}  # of others: as pooled values
 INTEGERS = ("int", "wide_int")  # int32, int64
 
 _pack_integer = struct.Struct("=q").pack_into

@@ -60,6 +60,7 @@ if cupy.cuda.runtime.is_hip:
 Array = Any
 NULL = np.uintp(0)  # instead of an array
 SHAPE, SIZE = operator.attrgetter("shape"), operator.attrgetter("size")
+USUAL_LIMITS = Limits()
 MAX_LEVELS = 64  # kernels take 4 KB of arguments
 LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
@@ -184,6 +185,19 @@ def sizes_of(
     )
 
 
+def forward_sizes(
+    features: Sequence[Array],
+    out: Array,
+    regions: Regions,
+    pooling: Pooling,
+    limits: Limits = USUAL_LIMITS,
+) -> SizesFields:
+    """Return the sizes on which the launches of a forward depend."""
+    sizes = sizes_of(out.dtype, regions, pooling, *map(SHAPE, features))
+    dtype = features[0].dtype
+    return (*sizes, limits, dtype if dtype.itemsize == 1 else None)
+
+
 def check_levels(number: int) -> None:
     """Raise ValueError if there are more maps than a kernel takes."""
     if number > MAX_LEVELS:
@@ -212,8 +226,8 @@ def average(features: Sequence[Array], regions: Regions, pooling: Pooling, out: 
     if out.size:
         if not all(map(is_in_c_order, features)):
             pooling, (*features, out) = in_order(pooling, features, out)
-        sizes = sizes_of(out.dtype, regions, pooling, *map(SHAPE, features))
-        sizes = (*sizes, limits_of(out.data.device_id))
+        limits = limits_of(out.data.device_id)
+        sizes = forward_sizes(features, out, regions, pooling, limits)
         aligned = pooling.layout == "NHWC" and are_aligned(*features, out)
         run(kernels_for(launch.average, sizes, aligned), regions, features[0], out, maps=features)
 
@@ -254,7 +268,7 @@ def maximum(
     layout = pooling.layout
     if not is_in_c_order(features):
         pooling, (features, out) = in_order(pooling, [features], out)
-    sizes = sizes_of(features.dtype, regions, pooling, features.shape)
+    sizes = forward_sizes([features], out, regions, pooling)
     argmax = cupy.empty(out.shape, launch.argmax_dtype(Sizes(*sizes))) if return_argmax else None
     if out.size:
         outputs = [out]

@@ -14,6 +14,7 @@ import numpy as np
 
 from roipool._arguments import MAX_AXIS
 from roipool._cuda.arguments import (
+    FEATURE_STORAGE,
     IMAGE_KINDS,
     INTEGERS,
     STORAGE,
@@ -206,6 +207,8 @@ def config_of(
         "offset": INTEGERS[_largest_image(sizes) > np.iinfo(np.int32).max],
         **defines,
     }
+    if sizes.feature_dtype is not None:
+        texts["feature_storage"] = FEATURE_STORAGE[dtype_name(sizes.feature_dtype)]
     grid = grid._replace(blocks=min(grid.blocks, sizes.limits.max_blocks))
     of_box = call.tasks // call.boxes if call.boxes and file in FILES_BY_BOX else 0
     return LaunchConfig(f"cuda/{file}.cu", name, tuple(texts.items()), grid, call, of_box)

@@ -87,7 +87,7 @@ def rounded_up(boxes: int) -> int:
 class Sizes(NamedTuple):
     """All that a launch depends on; arrays come later."""
 
-    dtype: np.dtype[Any]  # of features and pooled values
+    dtype: np.dtype[Any]  # of pooled values, and of features that are no bytes
     boxes: int  # rounded up: `Argument.for_boxes` gets the real number
     box_strides: tuple[int, ...]  # in bytes, as of the batch indices
     index_type: np.dtype[Any]
@@ -95,6 +95,7 @@ class Sizes(NamedTuple):
     pooling: Pooling
     map_shapes: tuple[tuple[int, ...], ...]  # of each level
     limits: Limits = Limits()
+    feature_dtype: np.dtype[Any] | None = None  # of bytes; None: as pooled values
 
     @property
     def channels_last(self) -> bool:

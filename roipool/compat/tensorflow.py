@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from roipool import _arguments as check
-from roipool._arrays import LIBRARY_OF, NUMPY, Array, is_array
+from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
 from roipool._dtypes import BYTES, FLOATS_AND_BYTES, dtype_name
 from roipool._errors import shortened, shown
@@ -33,13 +33,13 @@ _GRADIENT_TYPES = ("float16", "float32", "float64")
 def _in_float32(name: str, array: Any, *, keeps_bytes: bool = False) -> Array:
     """Convert any real array to float32, as TensorFlow converts pixels before interpolation.
 
-    Of NumPy arrays, engines can also convert bytes, pixel by pixel.
+    Engines can also convert bytes, pixel by pixel.
     """
     if not is_array(array):
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(array.dtype))}")
-    if keeps_bytes and LIBRARY_OF[type(array)] is NUMPY and dtype_name(array.dtype) in BYTES:
+    if keeps_bytes and dtype_name(array.dtype) in BYTES:
         return array
     return check.cast(array, np.dtype(np.float32))
 

@@ -100,8 +100,8 @@ def crop_and_resize(
     ----------
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64, or on a
-        CPU uint8 or int8.
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32, float64, uint8
+        or int8.
     boxes : array_like
         Shape (K, 4), rows y1, x1, y2, x2 as fractions: 0 is the centre of the first cell of the
         map, 1 that of the last. They may be outside this range.

@@ -125,8 +125,8 @@ def roi_pool(
     ----------
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64, or on a
-        CPU uint8 or int8.
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32, float64, uint8
+        or int8.
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one

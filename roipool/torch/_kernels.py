@@ -47,11 +47,11 @@ def check_tensors(
     takes_bytes: bool = False,
 ) -> None:
     """Check types and devices of boxes, and of the maps or pooled values of a given name."""
-    are_bytes = takes_bytes and maps.dtype in BYTES and maps.device.type != "cuda"
+    are_bytes = takes_bytes and maps.dtype in BYTES
     if not (maps.dtype in FLOATS or are_bytes) or maps.dim() != 4:
         allowed = "float16, bfloat16, float32 or float64"
         if takes_bytes:
-            allowed += ", or on a CPU uint8 or int8"
+            allowed += ", or uint8 or int8"
         raise TypeError(
             f"{name} must be a (N, C, H, W) tensor of dtype {allowed}, "
             f"got {maps.dtype} of shape {tuple(maps.shape)}"

@@ -20,7 +20,7 @@ CHANNELS_LAST = torch.channels_last
 
 # Types of features; boxes may have any of these, or be integers.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-BYTES = (torch.uint8, torch.int8)  # of features on a CPU that are pooled to float32
+BYTES = (torch.uint8, torch.int8)  # of features that are pooled to float32
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 

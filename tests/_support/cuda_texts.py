@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from roipool._cuda.arguments import FEATURE_STORAGE
 from roipool._cuda.source import kernel_source
 from roipool._definitions import OPS, TRAITS, VOLUME_OPS
 
@@ -62,8 +63,15 @@ FILES = {
 # Files whose maps may be volumes.
 OF_VOLUMES = ("average_forward", "average_backward", "average_backward_boxes")
 OF_BOXES = ("argmax_positions", "assign_levels")  # files that read no maps
-STORAGE = {"float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double"}
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+OF_BYTES = ("average_forward", "maximum_forward")  # files that also read bytes
+STORAGE = {
+    "float16": "Float16",
+    "bfloat16": "Bfloat16",
+    "float32": "float",
+    "float64": "double",
+    **dict.fromkeys(FEATURE_STORAGE, "float"),
+}
+BYTES = {"Float16": 2, "Bfloat16": 2, "float": 4, "double": 8}
 
 
 class Text(NamedTuple):
@@ -76,6 +84,11 @@ class Text(NamedTuple):
     definition: str
     argmax_type: str = ""  # for files that are specialised for it
     maps: str = ""  # "volumes" if that is what the maps are
+
+    @property
+    def reads_bytes(self) -> bool:
+        """Whether features are bytes."""
+        return self.dtype in FEATURE_STORAGE
 
     def source(self, **others: str | int) -> str:
         """Return the text; `others` replace default macros."""
@@ -91,6 +104,8 @@ class Text(NamedTuple):
             "offset": "int",
             "levels": 1,
         }
+        if self.reads_bytes:
+            defines["feature_storage"] = FEATURE_STORAGE[self.dtype]
         if self.argmax_type:
             defines["argmax_type"] = self.argmax_type
             defines["argmax_is_cell"] = int(TRAITS[self.definition].kind == "cells")
@@ -102,13 +117,14 @@ class Text(NamedTuple):
 
 def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
     """Return the possible numbers of channels per thread."""
+    size = BYTES[STORAGE[dtype]]
     if file == "average_backward":
-        return (1, 2, 4) if BYTES[dtype] < 8 else (1,)
+        return (1, 2, 4) if size < 8 else (1,)
     if file == "unpool":
-        return (1, 2) if BYTES[dtype] < 8 else (1,)
+        return (1, 2) if size < 8 else (1,)
     if not file.endswith("forward"):
         return (1,)
-    return (1, 4) if layout == "NCHW" else (1, 16 // BYTES[dtype])
+    return (1, 4) if layout == "NCHW" else (1, 16 // size)
 
 
 def argmax_types(file: str) -> tuple[str, ...]:
@@ -121,8 +137,10 @@ def every_type_and_layout(file: str, definition: str) -> Iterator[Text]:
     """Return the texts of a file for one of its definitions."""
     for dtype in STORAGE:
         for layout in ("NCHW",) if file in OF_BOXES else ("NCHW", "NHWC"):
-            if file in OF_BOXES and BYTES[dtype] == 2:
+            if file in OF_BOXES and BYTES[STORAGE[dtype]] == 2:
                 continue  # boxes and positions are only float32 or float64
+            if dtype in FEATURE_STORAGE and file not in OF_BYTES:
+                continue
             for pack in packs(file, dtype, layout):
                 for argmax_type in argmax_types(file):
                     yield Text(file, dtype, layout, pack, definition, argmax_type)
@@ -140,7 +158,8 @@ def of_volumes() -> Iterator[Text]:
     for op in VOLUME_OPS.values():
         for variant, file in itertools.product(op.variants.values(), OF_VOLUMES):
             for text in every_type_and_layout(file, variant.definition):
-                yield text._replace(maps="volumes")
+                if not text.reads_bytes:
+                    yield text._replace(maps="volumes")
 
 
 def every_file() -> Iterator[Text]:
@@ -175,10 +194,15 @@ def covering() -> Iterator[tuple[int, Text]]:
                 ),
             )
 
+    for file in OF_BYTES:
+        texts = (text for text in every_type_and_layout(file, "roi_align") if text.reads_bytes)
+        yield from zip(itertools.cycle(ARCHITECTURES), texts, strict=False)
+
 
 def _forms(file: str) -> list[tuple[str, str, int]]:
-    """Return every type, layout and pack of a file, each combination once."""
-    return list(dict.fromkeys(text[1:4] for text in every_type_and_layout(file, "any")))
+    """Return every type, bytes aside, layout and pack of a file, each combination once."""
+    texts = (text for text in every_type_and_layout(file, "any") if not text.reads_bytes)
+    return list(dict.fromkeys(text[1:4] for text in texts))
 
 
 def covers(texts: list[tuple[int, Text]]) -> dict[str, set[object]]:

@@ -24,10 +24,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roipool._dtypes import FLOATS
 from roipool._levels import levels_by_area
 from roipool.torch._autograd import device_of_plain
 from roipool.torch._cuda import Cuda
 from roipool.torch._families import FAMILIES, Settings
+from roipool.torch._memory import BYTES
 from roipool.torch._operations import levels_at_once
 from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
 
@@ -149,6 +151,21 @@ def test_kernels_compute_what_the_cpu_does(
             assert mine.stride() == other.stride()
             close(mine, other)
     check_launches(bridge)
+
+
+@pytest.mark.parametrize("dtype", BYTES, ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.op.dtypes != FLOATS], ids=str)
+def test_bytes_are_read_in_place(cupy: ModuleType, case: Case, dtype: torch.dtype) -> None:
+    bridge, family, settings = Pretended(), family_of(case), settings_of(case)
+    features = (40 * maps(torch.float32)).to(dtype)
+    verb = "maximum" if family.is_maximum else "average"
+    at = (case.numbers(case.boxes(dtype=torch.float32)), case.indices(), None)
+    args = family.to_operator(verb, settings, *at, features)
+    got = kernel(bridge, verb, of_operator(family, verb))(*args)
+    for mine, other in zip(_list(got), _list(family.overloads[verb](*args)), strict=True):
+        assert mine.dtype is other.dtype
+        close(mine, other)
+    assert not {"ascontiguousarray", "astype", "copy"} & set(launches)
 
 
 def requests(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
 from _support.catalogue import VARIANTS, every_layout, in_layout, shape_in_layout
 from _support.compare import assert_same_bits
 from _support.pairwise import each
@@ -308,10 +307,3 @@ def test_the_table_says_which_operations_take_bytes(op: Any, dtype: str) -> None
 def test_a_type_that_no_operation_takes_is_told_from_those_it_takes() -> None:
     with pytest.raises(TypeError, match=r"features must have dtype .*, uint8, int8, got int16"):
         roipool.crop_and_resize(FEATURES.astype(np.int16), [[0, 0, 1, 1]], [0], 2)
-
-
-@pytest.mark.parametrize("dtype", BYTES)
-def test_a_gpu_takes_no_bytes(gpu: Backend, dtype: str) -> None:
-    maps = gpu.to_device(FEATURES.astype(dtype))
-    with pytest.raises(TypeError, match=rf"features must have dtype {', '.join(FLOATS)}, got"):
-        roipool.roi_pool(maps, gpu.to_device(np.array([[0.0, 1, 1, 2, 2]])), 2)

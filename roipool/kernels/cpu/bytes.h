@@ -18,8 +18,8 @@ inline int32_t bits_of_float(float value) {
   return bits;
 }
 
-// Rounded half to even; what a byte cannot hold becomes the nearest that it can, and NaN 0. Bits are
-// compared: compilers make no vectors of a loop with comparisons of floats, which may trap.
+// Rounded half to even; what a byte cannot hold becomes the nearest that it can, and NaN 0. Bits
+// are compared: compilers make no vectors of a loop with comparisons of floats, which may trap.
 template <typename Byte>
 inline Byte byte_of(float value) {
   const int32_t least = ordered_bits(bits_of_float(std::numeric_limits<Byte>::min()));

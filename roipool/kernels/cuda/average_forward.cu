@@ -19,13 +19,13 @@ struct alignas(sizeof(Value) * pack < 16 ? sizeof(Value) * pack : 16) Sums {
 struct Average {
   const Call& call;
   const BoxPlan<Taps>& plan;
-  const Map<const Storage> of_box;
-  const Storage* map;
+  const Map<const FeatureStorage> of_box;
+  const FeatureStorage* map;
   Storage* output;
   wide_int map_channel, pooled_channel, pooled_row, pooled_column;  // strides
   Offset map_row, map_column;
 
-  __device__ Average(const Call& call, const BoxPlan<Taps>& plan, const Storage* features,
+  __device__ Average(const Call& call, const BoxPlan<Taps>& plan, const FeatureStorage* features,
                      Storage* all_output, wide_int box)
       : call(call), plan(plan), of_box(call, features, plan.head->image) {
     const Strides pooled = strides_of_pooled(call);
@@ -237,7 +237,7 @@ __device__ inline void pool_rows(const Average& average, const Walks& walks, int
 extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
     average_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
                     const roipool::wide_int* __restrict__ levels,
-                    const roipool::Storage* __restrict__ features,
+                    const roipool::FeatureStorage* __restrict__ features,
                     roipool::Storage* __restrict__ output, char* __restrict__ scratch,
                     const roipool::Call call) {
   using namespace roipool;

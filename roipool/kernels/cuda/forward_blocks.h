@@ -56,9 +56,10 @@ struct Channels {
       : first(minimum(static_cast<Offset>(number) * pack,
                       static_cast<Offset>(call.channels) - pack)) {}
 
-  static __device__ void load(const Storage* address, wide_int stride, Value* values) {
+  static __device__ void load(const FeatureStorage* address, wide_int stride, Value* values) {
     if (channels_last && !position_sensitive) {
-      const Items<Storage, pack> items = *reinterpret_cast<const Items<Storage, pack>*>(address);
+      typedef Items<FeatureStorage, pack> Pack;
+      const Pack items = *reinterpret_cast<const Pack*>(address);
       for (int c = 0; c < pack; ++c) values[c] = compute_value(items.item[c]);
     } else {
       for (int c = 0; c < pack; ++c) values[c] = compute_value(address[c * stride]);

@@ -20,10 +20,10 @@ enum Tracking {
 
 // The values of a sample for a pack of channels: up to four corners, row by row.
 struct SampleValues {
-  const Storage* map;
+  const FeatureStorage* map;
   const Strides& strides;
 
-  __device__ const Storage* at(int y, int x) const {
+  __device__ const FeatureStorage* at(int y, int x) const {
     return map + (y * static_cast<Offset>(strides.row) + x * static_cast<Offset>(strides.column));
   }
   __device__ void load(int y, int x, Value* cells) const {
@@ -100,11 +100,11 @@ __device__ inline void pool_cells(const Call& call, const SampleValues& values,
   const Offset down = static_cast<Offset>(values.strides.row),
                across = static_cast<Offset>(values.strides.column);
   const Index width = static_cast<Index>(call.levels[0].columns);
-  const Storage* line = values.at(rows.begin, columns.begin);
+  const FeatureStorage* line = values.at(rows.begin, columns.begin);
   Value candidates[pack], other[pack];
   Index first = Index(rows.begin) * width + columns.begin;
   for (int rows_left = rows.count; rows_left > 0; --rows_left, line += down, first += width) {
-    const Storage* cell = line;
+    const FeatureStorage* cell = line;
     Index number = first;
 #pragma unroll 1
     for (int left = columns.count; left > 0; left -= 2) {
@@ -149,7 +149,7 @@ __device__ inline RunningMaxima<Track> pool_bin(const Call& call, const SampleVa
 }
 
 template <Tracking Track>
-__device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict__ features,
+__device__ inline void pool_boxes(const Boxes& boxes, const FeatureStorage* __restrict__ features,
                                   Storage* __restrict__ output, Index* __restrict__ argmax,
                                   char* __restrict__ scratch, const Call& call) {
   const Plan plan = plan_of_block<KindOfMaxima<argmax_is_cell>::type>(scratch, call);
@@ -158,7 +158,7 @@ __device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict_
     plan_box(boxes, call, box, bins, plan);
   };
   for_each_part(call, prepare, [&](wide_int box, const Part& part) {
-    const Map<const Storage> map(call, features, plan.head->image);
+    const Map<const FeatureStorage> map(call, features, plan.head->image);
     for_each_bin(call, part, [&](wide_int row, wide_int column, const Range& packs) {
       const SampleBin rows = plan.rows[row], columns = plan.columns[column];
       const wide_int bin = box * pooled.outer + row * pooled.row + column * pooled.column;
@@ -181,7 +181,7 @@ __device__ inline void pool_boxes(const Boxes& boxes, const Storage* __restrict_
 extern "C" __global__ void __launch_bounds__(256, 2)
     maximum_forward(const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
                     const roipool::wide_int* __restrict__ levels,
-                    const roipool::Storage* __restrict__ features,
+                    const roipool::FeatureStorage* __restrict__ features,
                     roipool::Storage* __restrict__ output, char* __restrict__ scratch,
                     const roipool::Call call) {
   using namespace roipool;
@@ -190,18 +190,18 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 
 extern "C" __global__ void __launch_bounds__(256, 2) maximum_forward_argmax(
     const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
-    const roipool::wide_int* __restrict__ levels, const roipool::Storage* __restrict__ features,
-    roipool::Storage* __restrict__ output, roipool::Index* __restrict__ argmax,
-    char* __restrict__ scratch, const roipool::Call call) {
+    const roipool::wide_int* __restrict__ levels,
+    const roipool::FeatureStorage* __restrict__ features, roipool::Storage* __restrict__ output,
+    roipool::Index* __restrict__ argmax, char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
   pool_boxes<value_and_argmax>({boxes, images, levels}, features, output, argmax, scratch, call);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2) maximum_forward_nan_restarts(
     const roipool::Value* __restrict__ boxes, const void* __restrict__ images,
-    const roipool::wide_int* __restrict__ levels, const roipool::Storage* __restrict__ features,
-    roipool::Storage* __restrict__ output, roipool::Index* __restrict__ argmax,
-    char* __restrict__ scratch, const roipool::Call call) {
+    const roipool::wide_int* __restrict__ levels,
+    const roipool::FeatureStorage* __restrict__ features, roipool::Storage* __restrict__ output,
+    roipool::Index* __restrict__ argmax, char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
   pool_boxes<nan_restarts>({boxes, images, levels}, features, output, argmax, scratch, call);
 }

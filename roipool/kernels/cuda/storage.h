@@ -14,6 +14,13 @@ struct Bfloat16 {
 // The text that includes this says what maps hold: Float16, Bfloat16, float or double.
 typedef ROIPOOL_STORAGE Storage;
 
+// And what the features of a forward hold where it is something else: bytes, of pictures.
+#ifdef ROIPOOL_FEATURE_STORAGE
+typedef ROIPOOL_FEATURE_STORAGE FeatureStorage;
+#else
+typedef Storage FeatureStorage;
+#endif
+
 template <typename T>
 struct ComputeOf {
   typedef float type;
@@ -44,6 +51,8 @@ ROIPOOL_HD unsigned bits_of_float(float value) {
 
 ROIPOOL_HD float compute_value(float value) { return value; }
 ROIPOOL_HD double compute_value(double value) { return value; }
+ROIPOOL_HD float compute_value(unsigned char value) { return value; }
+ROIPOOL_HD float compute_value(signed char value) { return value; }
 ROIPOOL_HD float compute_value(Bfloat16 value) {
   return float_of_bits(static_cast<unsigned>(value.bits) << 16);
 }
