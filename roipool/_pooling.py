@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 import numpy as np
 
 from roipool import _arguments as check
+from roipool import _cpu
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, common_library
 from roipool._definitions import GATHERS, POINTWISE, Definition
@@ -32,8 +33,9 @@ from roipool._layout import (
 # An array of the call's library; the public functions' annotations say which.
 Result: TypeAlias = Any
 
-# Values that are computed before they are rounded to another type: 4 MiB stay in a cache.
-VALUES_AT_ONCE = 2**20
+# Values that are computed before they are rounded to another type: 1 MiB stays in a core's cache,
+# and 8 MiB are written there; below BOXES_OF_PART boxes to a thread the engine would use fewer.
+LEAST_AT_ONCE, MOST_AT_ONCE, BOXES_OF_PART = 2**18, 2**21, 16
 
 
 class MaxRules(NamedTuple):
@@ -445,13 +447,21 @@ class Call:
         if result.dtype == dtype:
             yield regions, result
             return
-        at_once = at_once or max(1, VALUES_AT_ONCE // max(1, math.prod(result.shape[1:])))
+        at_once = at_once or self._number_at_once(max(1, math.prod(result.shape[1:])))
         for first in range(0, max(1, len(result)), at_once):
             rows = slice(first, first + at_once)
             out = result[rows]
             values = self._empty(out.shape, dtype, features, pooling.layout)
             yield Regions(regions.boxes[rows], regions.batch_indices[rows]), values
             self.library.store_rounded(values, out)
+
+    def _number_at_once(self, values: int) -> int:
+        """Return how many boxes, of so many values, are pooled before they are rounded."""
+        wanted = MOST_AT_ONCE
+        if self.library is NUMPY:
+            threads = _cpu.num_threads()
+            wanted = BOXES_OF_PART * threads * values if threads > 1 else LEAST_AT_ONCE
+        return max(1, min(max(wanted, LEAST_AT_ONCE), MOST_AT_ONCE) // values)
 
     def _one_of_alike(
         self, features: Sequence[Array], regions: Regions
