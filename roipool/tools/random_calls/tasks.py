@@ -10,7 +10,7 @@ from roipool.verification.case import held_by
 from roipool.verification.check import check, subjects
 from roipool.verification.generate import draw
 
-from .front_ends import guises_of_call, relation_of
+from .front_ends import guises_of_call, relation_of, take_bytes
 from .shrink import catalogue_row, line_of, shrink_call
 
 SHRUNK = 3  # failures of one operation and subject that are shrunk; more are only counted
@@ -55,11 +55,12 @@ def run_task(task: Task) -> Report:
     report = Report()
     for number in range(task.first, task.last):
         case = draw(task.seed, number, task.operations, tiny=task.tiny)
-        if task.front_ends:
-            case = held_by(case, case.pooled_dtype)  # most guises differentiate
+        with_what = guises_of_call(number, task.front_ends)
+        if not take_bytes(with_what):
+            case = held_by(case, case.pooled_dtype)
+        with_what = with_what or subjects(case, number)
         kind = (case.operation, case.dtype)
         report.calls[kind] += 1
-        with_what = guises_of_call(number, task.front_ends) or subjects(case, number)
         for finding in check(case, with_what, relation_of=relation_of):
             report.numbers[kind] += finding.comparison.count
             report.by_subject[finding.subject] += finding.comparison.count

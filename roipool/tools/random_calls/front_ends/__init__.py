@@ -34,10 +34,13 @@ class Guise(NamedTuple):
         Makes the call and compares.
     seldom : int
         For a slow guise, use it for one in so many calls; 0 otherwise.
+    takes_bytes : bool
+        Whether maps may be of bytes, which have no gradient.
     """
 
     relation: Relation
     seldom: int = 0
+    takes_bytes: bool = False
 
 
 def guises(library: str) -> Mapping[str, Guise]:
@@ -59,6 +62,11 @@ def guises_of_call(number: int, libraries: Sequence[str]) -> tuple[str, ...]:
         usual = [name for name, guise in by_name.items() if not guise.seldom]
         chosen.append((seldom or usual)[number % len(seldom or usual)])
     return tuple(chosen)
+
+
+def take_bytes(subjects: Sequence[str]) -> bool:
+    """Return whether maps may be of bytes in all of these guises."""
+    return all(guises(name.partition(": ")[0])[name].takes_bytes for name in subjects)
 
 
 def relation_of(subject: str) -> Relation:

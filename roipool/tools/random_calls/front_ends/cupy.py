@@ -172,8 +172,8 @@ def out(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 GUISES = {
-    "as written": Guise(as_written),
-    "memory": Guise(memory),
-    "types": Guise(types),
-    "out": Guise(out),
+    "as written": Guise(as_written, takes_bytes=True),
+    "memory": Guise(memory, takes_bytes=True),
+    "types": Guise(types, takes_bytes=True),
+    "out": Guise(out, takes_bytes=True),
 }

@@ -102,8 +102,8 @@ def processes(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 GUISES = {
-    "one after another": Guise(one_after_another),
-    "threads": Guise(threads),
-    "as computed": Guise(as_computed),
-    "processes": Guise(processes, seldom=200),
+    "one after another": Guise(one_after_another, takes_bytes=True),
+    "threads": Guise(threads, takes_bytes=True),
+    "as computed": Guise(as_computed, takes_bytes=True),
+    "processes": Guise(processes, seldom=200, takes_bytes=True),
 }

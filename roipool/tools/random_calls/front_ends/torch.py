@@ -507,10 +507,10 @@ def compiled(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 GUISES = {
-    "fast path": Guise(fast_path),
-    "inference mode": Guise(inference),
-    "memory": Guise(memory),
-    "types": Guise(types),
+    "fast path": Guise(fast_path, takes_bytes=True),
+    "inference mode": Guise(inference, takes_bytes=True),
+    "memory": Guise(memory, takes_bytes=True),
+    "types": Guise(types, takes_bytes=True),
     "gradient": Guise(gradient),
     "gradient of views": Guise(gradient_of_views),
     "expanded": Guise(expanded),
@@ -518,7 +518,7 @@ GUISES = {
     "flush to zero": Guise(flushing),
     "dispatch mode": Guise(dispatch_mode),
     "subclasses": Guise(subclasses),
-    "meta": Guise(meta),
+    "meta": Guise(meta, takes_bytes=True),
     "vmap": Guise(vmap),
     "forward mode": Guise(forward_mode),
     "double backward": Guise(double_backward),
