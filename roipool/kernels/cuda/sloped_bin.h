@@ -31,6 +31,8 @@ struct SlopedBin {
   __device__ void add_corner(int row, int column, Value y_weight, Value x_weight, Value y_slope,
                              Value x_slope, const PointGradient<Value>& gradient,
                              Value* sums) const {
+    // Rotated boxes have no sample of one cell only.
+    if (ROIPOOL_MOVED_BINS && (row == no_cell || column == no_cell)) return;
     const Value cell = compute_value(map[row * strides.row + column * strides.column]);
     for (int i = 0; i < numbers_of_region; ++i) {
       const Value slope = y_slope * gradient.y[i] * x_weight + y_weight * (x_slope * gradient.x[i]);
