@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import roipool
-from harness.ours import offsets_of
 from roipool.compat import torchvision
 from roipool.tools.libraries import Level, Task, channels_of_groups
 
@@ -111,7 +110,7 @@ def _touched_cells(task: Task, level: Level) -> int:
     count, height, width = (level.features.shape[axis] for axis in _CELL_AXES[task.layout])
     if task.operation == "roi_pool":
         return _covered_cells(level, count, height, width)
-    if task.operation.startswith("ps_"):
+    if channels_of_groups(task.operation, task.output_size) > 1:
         return _cells_of_groups(task, level, count, height, width)
     shape = (count, 1, height, width)
     ones = np.ones((len(level.rois), 1, *task.output_size), np.float32)
@@ -120,9 +119,8 @@ def _touched_cells(task: Task, level: Level) -> int:
         images = rois[:, 0].astype(np.int32)
         grad = roipool.crop_and_resize_backward(ones, rois[:, 1:], images, shape)
     elif task.operation == "deform_roi_pool":
-        offsets = offsets_of(task._replace(layout="NCHW"), level)
         grad = roipool.deform_roi_pool_backward(
-            ones, rois, offsets, shape, level.scale, task.sampling_ratio
+            ones, rois, level.offsets, shape, level.scale, task.sampling_ratio
         )
     else:
         grad = roipool.roi_align_backward(
@@ -138,6 +136,9 @@ def _cells_of_groups(task: Task, level: Level, count: int, height: int, width: i
     place = ones, level.rois, (count, groups, height, width), level.scale
     if task.operation == "ps_roi_pool":
         grad = torchvision.ps_roi_pool_backward(*place)
+    elif task.operation == "deformable_ps_roi_pool":
+        rois = ones, level.rois.astype(np.float32), level.offsets
+        grad = roipool.deformable_ps_roi_pool_backward(*rois, *place[2:], task.sampling_ratio)
     else:
         grad = torchvision.ps_roi_align_backward(*place, task.sampling_ratio)
     return int(np.count_nonzero(grad)) // groups

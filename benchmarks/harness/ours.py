@@ -10,11 +10,10 @@ import numpy as np
 
 import roipool
 from roipool import _arguments as check
-from roipool.compat import _conventions as conventions
 from roipool.compat import torchvision
 from roipool.tools.libraries import Level, Library, Task
 
-__all__ = ["Roipool", "moved", "offsets_of", "prepare"]
+__all__ = ["Roipool", "moved", "prepare"]
 
 
 class Roipool(Library):
@@ -38,6 +37,8 @@ class Roipool(Library):
             return _position_sensitive(task, level)
         if task.operation == "deform_roi_pool":
             return _deform_roi_pool(task, level)
+        if task.operation == "deformable_ps_roi_pool":
+            return _deformable_ps_roi_pool(task, level)
         return (_roi_pool if task.operation == "roi_pool" else _roi_align)(task, level)
 
 
@@ -70,8 +71,9 @@ def moved(task: Task, move: Callable[[Any], Any]) -> Task:
     """Return the task with `move`, such as ``cupy.asarray``, applied to every array."""
 
     def moved_level(level: Level) -> Level:
-        grad = None if level.grad is None else move(level.grad)
-        return Level(move(level.features), move(level.rois), grad, level.scale)
+        arrays = level.features, level.rois, level.grad, level.offsets
+        features, rois, grad, offsets = (None if a is None else move(a) for a in arrays)
+        return Level(features, rois, grad, level.scale, offsets)
 
     return task._replace(levels=[moved_level(level) for level in task.levels])
 
@@ -102,17 +104,10 @@ def _position_sensitive(task: Task, level: Level) -> Callable[..., Any]:
     return functools.partial(torchvision.ps_roi_pool, x, rois, task.output_size, scale)
 
 
-def offsets_of(task: Task, level: Level) -> Any:
-    """Return normally distributed offsets of the bins, where the maps are."""
-    size = (*task.output_size, 2) if task.layout == "NHWC" else (2, *task.output_size)
-    rng = np.random.default_rng(0)
-    offsets = rng.standard_normal((len(level.rois), *size), np.float32)
-    return conventions.library_of(level.features).xp().asarray(offsets)
-
-
 def _deform_roi_pool(task: Task, level: Level) -> Callable[..., Any]:
     x, rois, scale, ratio = level.features, level.rois, level.scale, task.sampling_ratio
-    offsets, layout = offsets_of(task, level), check.layout(task.layout)
+    layout = check.layout(task.layout)
+    offsets = level.offsets.transpose(0, 2, 3, 1) if layout == "NHWC" else level.offsets
     if task.backward:
         return functools.partial(
             roipool.deform_roi_pool_backward,
@@ -127,6 +122,22 @@ def _deform_roi_pool(task: Task, level: Level) -> Callable[..., Any]:
     return functools.partial(
         roipool.deform_roi_pool, x, rois, offsets, task.output_size, scale, ratio, layout=layout
     )
+
+
+def _deformable_ps_roi_pool(task: Task, level: Level) -> Callable[..., Any]:
+    """Return the forward, or both gradients, of which only that of the features is returned."""
+    x, rois, offsets = level.features, level.rois, level.offsets
+    how = level.scale, task.sampling_ratio
+    if not task.backward:
+        place = rois, offsets, task.output_size
+        return functools.partial(roipool.deformable_ps_roi_pool, x, *place, *how)
+
+    def both(**out: Any) -> Any:
+        roipool.deformable_ps_roi_pool_backward_offsets(level.grad, x, rois, offsets, *how)
+        place = rois, offsets, x.shape
+        return roipool.deformable_ps_roi_pool_backward(level.grad, *place, *how, **out)
+
+    return both
 
 
 def _roi_pool(task: Task, level: Level) -> Callable[..., Any]:

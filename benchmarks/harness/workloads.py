@@ -150,6 +150,7 @@ _SMALL = {"levels": ((50, 52, 16),), "channels": 100}
 _TINY = {"levels": ((8, 8, 16),), "channels": 1, "image": (128, 128)}
 _TWO = {"sampling_ratio": 2, "aligned": False}
 _DEFORM = {"operation": "deform_roi_pool", "sampling_ratio": 2}
+_RFCN_DEFORM = {"operation": "deformable_ps_roi_pool", "sampling_ratio": 4}
 _TRAIN = {"images": 2}
 _MASK = {"output_size": (14, 14)}
 _MAX = {"mode": "max"}
@@ -186,6 +187,7 @@ _ALL = (
         _TWO,
         {"operation": "ps_roi_align"},
     ),
+    _row("rfcn-deform", "", "R-FCN, each bin moved", _best, 300, _RFCN, _RFCN_DEFORM),
     _row("fpn-deform", "", "W1a, each bin moved", _best, 1000, _PYRAMID, _DEFORM),
     _row("stress-max-align", "", "maxima of W1a's samples", _best, 1000, _PYRAMID, _TWO, _MAX),
     _row("stress-whole-image", "", "the whole image each time", _same(0, 0, 1, 1), 10, _P3),
@@ -290,7 +292,8 @@ def task_of(workload: Workload, dtype: DTypeLike, backward: bool) -> Task:
             continue
         features = _filled(values, of_groups, workload.images, height, width)
         grad = _filled(values, workload, len(here), *workload.output_size) if backward else None
-        levels.append(Level(features, here, grad, 1 / stride))
+        offsets = _offsets(workload, len(here))
+        levels.append(Level(features, here, grad, 1 / stride, offsets))
     return Task(
         workload.operation,
         backward,
@@ -302,6 +305,14 @@ def task_of(workload: Workload, dtype: DTypeLike, backward: bool) -> Task:
         workload.layout,
         levels,
     )
+
+
+def _offsets(workload: Workload, boxes: int) -> NDArray[np.float32] | None:
+    """Return normally distributed offsets of all bins, if they move."""
+    if not workload.operation.startswith("deform"):
+        return None
+    shape = boxes, 2, *workload.output_size
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
 def _filled(

@@ -123,7 +123,8 @@ def test_our_call_is_what_the_task_says(
     if operation == "crop_and_resize":
         corners /= 20
     rois = np.concatenate([[[0], [0], [1], [1]], corners], axis=1).astype(np.float32)
-    levels = [Level(x, rois, grad, 0.5)]
+    offsets = rng.standard_normal((4, 2, 2, 4), np.float32)
+    levels = [Level(x, rois, grad, 0.5, offsets)]
     task = Task(operation, backward, mode, False, (2, 4), sampling, aligned, layout, levels)
     (found,) = prepared(ours.Roipool(roipool.get_num_threads()), task)()
 
@@ -134,7 +135,8 @@ def test_our_call_is_what_the_task_says(
         if backward:
             expected = reference.crop_and_resize_backward(grad, boxes, images, shape, **more)
     elif operation == "deform_roi_pool":
-        place = ours.offsets_of(task, levels[0]), (2, 4) if not backward else shape
+        moved = offsets.transpose(0, 2, 3, 1) if layout == "NHWC" else offsets
+        place = moved, (2, 4) if not backward else shape
         function = reference.deform_roi_pool_backward if backward else reference.deform_roi_pool
         expected = function(grad if backward else x, rois, *place, 0.5, sampling, **more)
     elif operation == "roi_pool":

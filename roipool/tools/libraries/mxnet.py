@@ -15,6 +15,7 @@ class MXNet(Library):
     """MXNet's imperative operators, with gradients from its autograd."""
 
     modules = ("mxnet",)
+    operations = ("roi_align", "roi_pool", "deformable_ps_roi_pool")
     remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -45,6 +46,24 @@ class MXNet(Library):
 
             def forward() -> Any:
                 return mx.nd.ROIPooling(x, rois, pooled_size=size, spatial_scale=scale)
+
+        elif task.operation == "deformable_ps_roi_pool":
+            bins, _ = size
+            trans = mx.nd.array(level.offsets, dtype=level.features.dtype)
+
+            def forward() -> Any:
+                return mx.nd.contrib.DeformablePSROIPooling(
+                    x,
+                    rois,
+                    trans,
+                    spatial_scale=scale,
+                    output_dim=x.shape[1] // bins**2,
+                    group_size=bins,
+                    pooled_size=bins,
+                    part_size=bins,
+                    sample_per_part=task.sampling_ratio,
+                    trans_std=0.1,
+                )
 
         else:
 

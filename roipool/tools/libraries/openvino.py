@@ -21,6 +21,7 @@ class OpenVino(Library):
     """OpenVINO, running compiled models of one operation that share NumPy's memory."""
 
     modules = ("openvino",)
+    operations = ("roi_align", "roi_pool", "deformable_ps_roi_pool")
     dtypes = tuple(_PRECISION)
     gradients = ()
 
@@ -40,6 +41,21 @@ class OpenVino(Library):
             boxes = ops.parameter(rois.shape, dtype)
             node = ops.roi_pooling(x, boxes, list(task.output_size), level.scale, "max")
             parameters = [x, boxes]
+        elif task.operation == "deformable_ps_roi_pool":
+            feeds = [level.features, rois, level.offsets.astype(dtype)]
+            parameters = [x, *(ops.parameter(feed.shape, dtype) for feed in feeds[1:])]
+            bins, _ = task.output_size
+            node = ops.deformable_psroi_pooling(
+                *parameters[:2],
+                output_dim=level.features.shape[1] // bins**2,
+                spatial_scale=level.scale,
+                group_size=bins,
+                spatial_bins_x=task.sampling_ratio,
+                spatial_bins_y=task.sampling_ratio,
+                trans_std=0.1,
+                part_size=bins,
+                offsets=parameters[2],
+            )
         else:
             feeds = [level.features, np.ascontiguousarray(rois[:, 1:]), rois[:, 0].astype(np.int32)]
             boxes = ops.parameter(feeds[1].shape, dtype)

@@ -34,12 +34,15 @@ class Level(NamedTuple):
         The gradient of the output, for a backward.
     scale : float
         Map cells per pixel.
+    offsets : (K, 2, rows, columns) ndarray or None
+        Of bins that move: dx and dy of each, in any layout of the maps.
     """
 
     features: Any
     rois: Any
     grad: Any
     scale: float
+    offsets: Any = None
 
 
 class Task(NamedTuple):
@@ -48,8 +51,10 @@ class Task(NamedTuple):
     Attributes
     ----------
     operation : str
-        The operation: "roi_align", "roi_pool", "crop_and_resize", "roi_align_rotated", or
-        torchvision's "ps_roi_align" or "ps_roi_pool", of which each bin is a group.
+        The operation: "roi_align", "roi_pool", "crop_and_resize", "roi_align_rotated",
+        torchvision's "ps_roi_align" or "ps_roi_pool", of which each bin is a group,
+        "deform_roi_pool", or "deformable_ps_roi_pool", whose backward also computes the gradient of
+        the offsets.
     backward : bool
         Whether to compute the gradient instead of the forward.
     mode : {"avg", "max", "max of corners"}
@@ -60,7 +65,7 @@ class Task(NamedTuple):
     output_size : tuple of int
         Rows and columns of bins.
     sampling_ratio : int
-        Option of roi_align; 0 is adaptive.
+        Samples of a bin along each axis; 0 is adaptive.
     aligned : bool
         Option of roi_align.
     layout : {"NCHW", "NHWC"}
@@ -88,7 +93,8 @@ class Task(NamedTuple):
 
 def channels_of_groups(operation: str, output_size: tuple[int, int]) -> int:
     """Return how many channels of the map each channel of pooled values comes from."""
-    return math.prod(output_size) if operation.startswith("ps_") else 1
+    has_groups = operation.startswith(("ps_", "deformable_ps_"))
+    return math.prod(output_size) if has_groups else 1
 
 
 def single_call(
