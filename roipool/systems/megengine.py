@@ -65,11 +65,7 @@ _MAX = _AVERAGE._replace(
         from_lowest,
         cannot_answer=_has_no_samples,
     ),
-    compared={
-        "megengine.roi_align[max]": _compared(
-            "max", replace(_RULES, reduce="max", empty=LOWEST_FLOAT32)
-        )
-    },
+    compared={},
 )
 _POOLED = System(
     "compat.megengine.roi_pooling",
@@ -78,11 +74,6 @@ _POOLED = System(
     fixed={"mode": "max"},
     names=names_of(megengine.FORM, scale="spatial_scale"),
     oracle=Oracle(POOL._replace(backward=""), single_scale, from_lowest),
-    compared={
-        "megengine.roi_pooling": Compared(
-            is_listed=False, rules=ROI_POOL, example="megengine.roi_pooling(x, rois, 2)"
-        )
-    },
 )
 _MEAN_OF_CELLS = _POOLED._replace(
     backward="compat.megengine.roi_pooling_backward",
@@ -144,6 +135,14 @@ SYSTEMS = {
     "megengine.roi_pooling gradient": _POOLED.only_called(
         backward="compat.megengine.roi_pooling_backward",
         options=("spatial_scale", "exact_gradient"),
+        compared={
+            "megengine.roi_pooling": Compared(
+                is_listed=False,
+                oracle=("forward",),
+                rules=ROI_POOL,
+                example="megengine.roi_pooling(x, rois, 2)",
+            )
+        },
     ),
     "megengine.roi_pooling average gradient": _MEAN_OF_CELLS.only_called(
         options=("spatial_scale", "exact_gradient"), fixed={"mode": "average"}
@@ -151,7 +150,12 @@ SYSTEMS = {
     "megengine.roi_align": _AVERAGE,
     "megengine.roi_align max": _MAX,
     "megengine.roi_align max gradient": _MAX.only_called(
-        backward="compat.megengine.roi_align_backward"
+        backward="compat.megengine.roi_align_backward",
+        compared={
+            "megengine.roi_align[max]": _compared(
+                "max", replace(_RULES, reduce="max", empty=LOWEST_FLOAT32)
+            )._replace(oracle=("forward",))
+        },
     ),
     "megengine.deformable_psroi_pooling": _DEFORMABLE,
 }

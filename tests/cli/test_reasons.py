@@ -335,6 +335,18 @@ def test_thousands_of_samples_are_left_alone(box: list[float], ratio: int) -> No
     assert explain(problem, "forward", names, (1, 0, 0, 0), (zeros, zeros)) == Verdict([])
 
 
+def test_a_gradient_that_is_no_derivative_is_named() -> None:
+    """Caffe gives a reversed box none, though its forward pools a cell of it."""
+    problem = problem_of([[5, 5, 2, 2]], Options((2, 2)))
+    names = ("caffe.roi_pooling", "torchvision.roi_pool")
+    zeros, ones = (np.full(problem.features.shape, value, np.float32) for value in (0, 1))
+    where = (0, 0, 0, 0)
+    words = explain(problem, "features", names, where, (zeros, ones)).words
+    assert words == "the gradient of caffe.roi_pooling is not the derivative of its forward"
+    words = explain(problem, "features", names, where, (ones, ones)).words
+    assert words == "the same rules: only sums are rounded otherwise"
+
+
 def test_nothing_is_guessed() -> None:
     """A result that no rules give is not explained."""
 

@@ -28,7 +28,7 @@ from roipool.tools.compare.evaluation import (
     sample_counts,
 )
 from roipool.tools.compare.problem import Problem
-from roipool.tools.compare.systems import rules_of
+from roipool.tools.compare.systems import has_own_gradient, rules_of
 
 __all__ = ["Reason", "Verdict", "explain", "number"]
 
@@ -108,7 +108,8 @@ def explain(
     values = float(outputs[0][where]), float(outputs[1][where])
     known = [rules_of(name) for name in names]
     if part != "forward":
-        return Verdict([], _of_gradients(problem, known[0], known[1], values))
+        own = [name for name in names if has_own_gradient(name, part)]
+        return Verdict([], _of_gradients(problem, known[0], known[1], values, own))
     try:
         return _explain_bin(problem, names, known, where, outputs)
     except NotExplainedError as error:
@@ -155,15 +156,24 @@ def _place(problem: Problem, box: int, channel: int, bin: tuple[int, int]) -> Pl
 
 
 def _of_gradients(
-    problem: Problem, ours: Rules | None, theirs: Rules | None, values: tuple[float, float]
+    problem: Problem,
+    ours: Rules | None,
+    theirs: Rules | None,
+    values: tuple[float, float],
+    own: list[str],
 ) -> str:
-    """Name the rules that differ; a gradient's value sums many bins, so nothing is exchanged."""
+    """Name the rules that differ; a gradient's value sums many bins, so nothing is exchanged.
+
+    `own` are those of the two whose gradient follows no rules but their own.
+    """
     if ours is None or theirs is None:
         return ""
     names = theirs.differing(ours)
-    if not names:
-        return _same_rules(problem, values)
-    return f"their rules differ in {', '.join(FIELDS[rule] for rule in names)}"
+    if names:
+        return f"their rules differ in {', '.join(FIELDS[rule] for rule in names)}"
+    if own and not _is_near(*values, _roundings(problem, values)):
+        return f"the gradient of {own[0]} is not the derivative of its forward"
+    return _same_rules(problem, values)
 
 
 def _same_rules(problem: Problem, values: tuple[float, float]) -> str:

@@ -10,7 +10,7 @@ from roipool.systems import COMPARED, RULES, Compared, asked_of
 from roipool.tools.compare.patterns import system_of
 from roipool.tools.libraries import LIBRARIES
 
-__all__ = ["INSTALLED", "LISTED", "SYSTEMS", "rules_of"]
+__all__ = ["INSTALLED", "LISTED", "SYSTEMS", "has_own_gradient", "rules_of"]
 
 SYSTEMS: dict[str, Compared] = {
     name: one for name, one in COMPARED.items() if one.row and one.rules
@@ -27,3 +27,9 @@ INSTALLED: dict[str, Mapping[str, Mapping[str, Any]]] = {
 def rules_of(name: str) -> Rules | None:
     """Return the rules of an implementation by its name; None for a user's function."""
     return RULES.get(system_of(name))
+
+
+def has_own_gradient(name: str, part: str) -> bool:
+    """Return whether an implementation defines a gradient that its forward does not have."""
+    compared = SYSTEMS.get(system_of(name))
+    return compared is not None and part not in compared.oracle
