@@ -7,28 +7,36 @@ from collections import defaultdict
 from pathlib import Path
 
 from roipool.systems import SYSTEMS, System, oracle_of
+from roipool.tools.random_calls.front_ends import FRONT_END_ROWS
 
+COLUMNS = (
+    "oracle",
+    "function",
+    "gradients",
+    "arrays",
+    "stored results of",
+    "compared with installed",
+)
 GOLDENS = Path(__file__).parents[2] / "tests" / "data" / "goldens"
 
 
 def table() -> str:
     """Return the table: a line for each function or method, by the oracle that defines it."""
-    functions: dict[tuple[str, str], list[System]] = defaultdict(list)
+    functions: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, row in SYSTEMS.items():
-        if row.forward.startswith("compat."):
-            function = row.forward.removeprefix("compat.").removesuffix(".forward")
-            functions[oracle_of(name).operation.forward, function].append(row)
+        function = row.forward.removeprefix("compat.").removesuffix(".forward")
+        functions[oracle_of(name).operation.forward, function].append(name)
     oracles = list(dict.fromkeys(oracle for oracle, _ in functions))
     of_files = releases()
-    lines = [
-        f"| `{oracle}` | `{function}` | {_gradients(rows)} | {_stored(rows, of_files)} | "
-        f"{_installed(rows)} |"
-        for (oracle, function), rows in sorted(
-            functions.items(), key=lambda item: oracles.index(item[0][0])
-        )
-    ]
-    head = "| oracle | function | gradients | stored results of | compared with installed |"
-    return "\n".join([head, "|---|---|---|---|---|", *lines])
+    lines = []
+    for (oracle, function), names in sorted(
+        functions.items(), key=lambda item: oracles.index(item[0][0])
+    ):
+        rows = [SYSTEMS[name] for name in names]
+        cells = _gradients(rows), _arrays(names), _stored(rows, of_files), _installed(rows)
+        lines.append(f"| {' | '.join([f'`{oracle}`', f'`{function}`', *cells])} |")
+    head = f"| {' | '.join(COLUMNS)} |"
+    return "\n".join([head, "|---" * len(COLUMNS) + "|", *lines])
 
 
 def releases() -> dict[str, str]:
@@ -48,6 +56,11 @@ def _gradients(rows: list[System]) -> str:
     return ", ".join(
         word for word, field in fields.items() if any(getattr(row, field) for row in rows)
     )
+
+
+def _arrays(names: list[str]) -> str:
+    """Return the array libraries: those of random calls of front ends, beside NumPy and CuPy."""
+    return "all" if set(names) & set(FRONT_END_ROWS) else "NumPy, CuPy"
 
 
 def _stored(rows: list[System], of_files: dict[str, str]) -> str:

@@ -129,6 +129,7 @@ _ALIGN = System(
 _PS_POOL = System(
     "compat.torchvision.ps_roi_pool",
     "compat.torchvision.ps_roi_pool_backward",
+    stored=("torchvision_ps",),
     options=("spatial_scale",),
     fixed={"exact_gradient": True},
     names=_NAMES,
@@ -145,6 +146,7 @@ _PS_POOL = System(
 _PS_ALIGN = System(
     "compat.torchvision.ps_roi_align",
     "compat.torchvision.ps_roi_align_backward",
+    stored=("torchvision_ps",),
     options=("spatial_scale", "sampling_ratio"),
     samples="grid",
     names=_NAMES,

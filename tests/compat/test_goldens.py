@@ -67,6 +67,7 @@ ELSEWHERE = {
     "pinned_crops": "ops/test_crop_ends.py",
     "antialias": "ops/test_antialias.py",
     "torchvision_multiscale": "compat/test_pyramids.py",
+    "torchvision_ps": "compat/test_position_sensitive.py",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from _support.backends import Backend
 from _support.golden_data import recorded
 
-from roipool.compat import chainercv, mxnet, openvino, paddle
+from roipool.compat import chainercv, mxnet, openvino, paddle, torchvision
 from roipool.compat._openvino_pooling import PSMode
 
 
@@ -92,6 +92,24 @@ def test_mxnet_answers_the_same(backend: Backend) -> None:
         largest = 4 * np.abs(case["gradient"]).max(initial=0)
         values += assert_same(backend, gradient, case["gradient"], largest)
     assert values > 3500
+
+
+def test_torchvision_answers_the_same(backend: Backend) -> None:
+    values = 0
+    for case in recorded("torchvision_ps"):
+        maps, boxes, grad = (backend.to_device(case[key]) for key in ("input", "boxes", "grad"))
+        size, scale = case["output_size"].tolist(), case["spatial_scale"].item()
+        if "sampling_ratio" in case:
+            options = scale, case["sampling_ratio"].item()
+            pooled = torchvision.ps_roi_align(maps, boxes, size, *options)
+            gradient = torchvision.ps_roi_align_backward(grad, boxes, maps.shape, *options)
+        else:
+            pooled = torchvision.ps_roi_pool(maps, boxes, size, scale)
+            gradient = torchvision.ps_roi_pool_backward(grad, boxes, maps.shape, scale)
+        values += assert_same(backend, pooled, case["pooled"], case["input"])
+        largest = 4 * np.abs(case["gradient"]).max(initial=0)
+        values += assert_same(backend, gradient, case["gradient"], largest)
+    assert values > 1000
 
 
 def test_paddle_answers_the_same(backend: Backend) -> None:
