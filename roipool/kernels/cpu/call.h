@@ -379,10 +379,14 @@ inline void run_task_of(Call* call, wide_int number, int thread) {
         identify_argmax(level.request, job, task, job.positions[0], job.positions[1],
                         static_cast<wide_int*>(job.argmax));
         break;
-      case op_average_backward_boxes:
+      case op_average_backward_boxes: {
         runner_of(*call, job)(job, task, scratch);
-        finish_box_gradient(level.request, job, job.chunk.begin + task);
+        const ROIPOOL_ENGINE::BoxRange boxes = ROIPOOL_ENGINE::boxes_of_gradient(job, task);
+        for (wide_int box = boxes.begin; box < boxes.end; ++box) {
+          finish_box_gradient(level.request, job, box);
+        }
         break;
+      }
       default: runner_of(*call, job)(job, task, scratch);
     }
   });

@@ -162,8 +162,9 @@ struct Job {
   wide_int parts;      // pieces that one image is cut into: of its boxes, or of its rows (backward)
   bool non_temporal;   // results are written by non-temporal stores
   int planes;          // of groups that are packed at once
-  wide_int tile_rows;  // rows of bins that are computed before they are written
-  int tiles;           // of bins, or in a backward of a row of cells
+  wide_int boxes_at_once;  // of a task of the gradient of boxes
+  wide_int tile_rows;      // rows of bins that are computed before they are written
+  int tiles;               // of bins, or in a backward of a row of cells
   // Scratch memory of a thread: a row of sums, then tiles, then packed cells.
   wide_int row_sum_bytes;
   wide_int tile_bytes;     // of each tile

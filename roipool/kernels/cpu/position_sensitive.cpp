@@ -478,55 +478,129 @@ void add_corner_gradients(const Job& job, wide_int box, double* gradient, char* 
   }
 }
 
-// The values of some channels, which lie apart, in lanes.
-template <typename Vector, typename Storage>
-inline Vector gather(const Storage* from, wide_int step, int channels) {
-  typename Lanes<Vector>::Value values[Lanes<Vector>::count] = {};
-  for (int channel = 0; channel < channels; ++channel) {
-    values[channel] = compute_value(from[channel * step]);
-  }
-  return load<Vector>(values);
-}
+// Channels whose cells are summed before they are weighted.
+const int summed_channels = 32;
 
-// Those of bins that move by themselves, each for all channels.
+// Some channels of a bin: a cell of the first of them, how far apart they lie, their gradients.
 template <typename Value, typename Storage>
-void add_bins_gradients(const Job& job, wide_int box, double* offsets) {
-  typedef typename VectorOf<Value>::type Vector;
-  const wide_int lanes = Lanes<Vector>::count;
-  const Strides strides = strides_of_features(job);
-  const Storage* image =
-      static_cast<const Storage*>(job.features) + job.box_image[box] * strides.outer;
-  for (int bin = 0; bin < bins_of_box(job) && !is_interrupted(job); ++bin) {
-    const int row = bin / job.bins_across, column = bin % job.bins_across;
-    const wide_int group = group_of_bin(job.bins_down, job.group_rows, row) * job.group_columns +
-                           group_of_bin(job.bins_across, job.group_columns, column);
-    for (wide_int first = 0; first < job.channels; first += lanes) {
-      const int channels = static_cast<int>(minimum(lanes, job.channels - first));
-      const PooledPlace place(job, first);
-      const Vector gradient = gather<Vector>(static_cast<const Storage*>(job.grad_output) +
-                                                 place.at(row_of_box(job, box), row, column),
-                                             place.strides.channel, channels);
-      const Storage* corner = image + (first * groups_of(job) + group) * strides.channel;
-      const auto cell = [&](int y, int x) {
-        return gather<Vector>(corner + y * strides.row + x * strides.column,
-                              groups_of(job) * strides.channel, channels);
-      };
-      add_offset_gradients(moved_bin_gradient<Value>(job, box, bin, cell, gradient), channels,
-                           bins_of_box(job), offsets + bin);
+struct BinChannels {
+  const Storage* corner;
+  Strides strides;
+  wide_int step;
+  int count;
+  Value gradient[summed_channels];
+
+  const Storage* at(wide_int y, wide_int x) const {
+    return corner + y * strides.row + x * strides.column;
+  }
+  // The gradients times the values of a cell, summed.
+  Value sum(wide_int y, wide_int x) const {
+    Value sum = 0;
+    for (int i = 0; i < count; ++i) {
+      sum = multiply_add(gradient[i], Value(compute_value(at(y, x)[i * step])), sum);
     }
+    return sum;
+  }
+};
+
+// The sums of the cells of a small bin: those of a row, which lie side by side, are summed
+// together.
+template <typename Value>
+struct SummedCells {
+  typedef typename VectorOf<Value>::type Vector;
+  static const int max_rows = 8;
+
+  int top, left;
+  Value cells[max_rows][Lanes<Vector>::count];
+
+  // False if the bin is too large, or a load would end behind the features.
+  template <typename Storage>
+  bool sum(const BinChannels<Value, Storage>&, const Taps<Value>&, const Taps<Value>&,
+           const Storage*) {
+    return false;  // cells that must be converted
+  }
+  bool sum(const BinChannels<Value, Value>& channels, const Taps<Value>& rows,
+           const Taps<Value>& columns, const Value* end) {
+    if (channels.strides.column != 1 || rows.count == 0 || columns.count == 0) return false;
+    top = rows.source[0];
+    left = columns.source[0];
+    const int height = rows.source[rows.count - 1] - top + 1;
+    const int width = columns.source[columns.count - 1] - left + 1;
+    const Value* last = channels.at(top + height - 1, left) + (channels.count - 1) * channels.step;
+    if (height > max_rows || width > Lanes<Vector>::count || end - last < Lanes<Vector>::count) {
+      return false;
+    }
+    for (int y = 0; y < height; ++y) {
+      const Value* row = channels.at(top + y, left);
+      Vector sums = {};
+      for (int i = 0; i < channels.count; ++i) {
+        sums = multiply_add(broadcast<Vector>(channels.gradient[i]),
+                            load<Vector>(row + i * channels.step), sums);
+      }
+      store(sums, cells[y]);
+    }
+    return true;
+  }
+};
+
+// The gradient of a bin that moves by itself: of all channels of its group.
+template <typename Value, typename Storage>
+void add_offset_gradient(const Job& job, wide_int box, int row, int column, double* offsets) {
+  const int bin = row * job.bins_across + column;
+  const wide_int group = group_of_bin(job.bins_down, job.group_rows, row) * job.group_columns +
+                         group_of_bin(job.bins_across, job.group_columns, column);
+  const Strides strides = strides_of_features(job);
+  const Storage* features = static_cast<const Storage*>(job.features);
+  const Storage* gradients = static_cast<const Storage*>(job.grad_output);
+  const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(bin);
+  const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(bin);
+  BinChannels<Value, Storage> some = {nullptr, strides, groups_of(job) * strides.channel, 0, {}};
+  SummedCells<Value> summed;
+  for (wide_int first = 0; first < job.channels; first += summed_channels) {
+    const PooledPlace place(job, first);
+    const Storage* gradient = gradients + place.at(row_of_box(job, box), row, column);
+    some.corner =
+        features + job.box_image[box] * strides.outer + first * some.step + group * strides.channel;
+    some.count = static_cast<int>(minimum<wide_int>(summed_channels, job.channels - first));
+    for (int i = 0; i < some.count; ++i) {
+      some.gradient[i] = compute_value(gradient[i * place.strides.channel]);
+    }
+    const auto by =
+        summed.sum(some, rows, columns, features + job.images * strides.outer)
+            ? moved_bin_gradient<Value>(
+                  job, box, bin,
+                  [&](int y, int x) { return summed.cells[y - summed.top][x - summed.left]; },
+                  Value(1))
+            : moved_bin_gradient<Value>(
+                  job, box, bin, [&](int y, int x) { return some.sum(y, x); }, Value(1));
+    add_offset_gradients(by, 1, bins_of_box(job), offsets + bin);
   }
 }
 
 struct PositionSensitiveBackwardBoxes {
   template <typename Value, typename Storage>
   static void run(const Job& job, wide_int number, char* scratch) {
-    const wide_int box = job.chunk.begin + number;
-    if (job.box_image[box] < 0) return;
-    double* gradient = job.grad_boxes + numbers_of_box(job) * row_of_box(job, box);
-    if (job.arrangement == paired_bins) {
-      add_bins_gradients<Value, Storage>(job, box, gradient + numbers_of_corners);
-    } else {
-      add_corner_gradients<Value, Storage>(job, box, gradient, scratch);
+    const BoxRange boxes = boxes_of_gradient(job, number);
+    if (job.arrangement != paired_bins) {
+      for_each_box(job, boxes, [&](wide_int box, double* gradient) {
+        add_corner_gradients<Value, Storage>(job, box, gradient, scratch);
+      });
+      return;
+    }
+    for (int bin = 0; bin < bins_of_box(job) && !is_interrupted(job); ++bin) {
+      const int row = bin / job.bins_across, column = bin % job.bins_across;
+      for_each_box(job, boxes, [&](wide_int box, double* gradient) {
+        add_offset_gradient<Value, Storage>(job, box, row, column, gradient + numbers_of_corners);
+      });
+    }
+  }
+
+ private:
+  template <typename Visit>
+  static void for_each_box(const Job& job, const BoxRange& boxes, Visit visit) {
+    for (wide_int box = boxes.begin; box < boxes.end; ++box) {
+      if (job.box_image[box] < 0) continue;
+      visit(box, job.grad_boxes + numbers_of_box(job) * row_of_box(job, box));
     }
   }
 };

@@ -303,7 +303,14 @@ inline void schedule_boxes(Job& job) {
   job.parts = 1;
   job.pack_each_box = true;
   size_tasks(job, 0, bins_of_rows(job), reach_of(job, {0, job.chunk.boxes()}).max_cells);
+  job.boxes_at_once = 1;
   job.tasks = job.chunk.boxes();
+}
+
+// The boxes of a task of the gradient of boxes.
+inline BoxRange boxes_of_gradient(const Job& job, wide_int task) {
+  const wide_int begin = job.chunk.begin + task * job.boxes_at_once;
+  return {begin, minimum(begin + job.boxes_at_once, job.chunk.begin + job.chunk.boxes())};
 }
 
 // ---- Position-sensitive averages: position_sensitive.cpp
@@ -332,11 +339,15 @@ inline wide_int max_cells_of_task(const Job& job, bool is_forward) {
 }
 
 // A task is a row of groups of one channel; of a forward for some of the boxes, of a backward for
-// some rows of the maps, which are its own. Gradient of boxes: a task is one box.
+// some rows of the maps, which are its own. Gradient of boxes: a task is one box, or where bins
+// move by themselves several, which read the planes of a group before those of the next.
 inline void schedule_groups(Job& job, int threads, bool is_forward, bool of_boxes) {
   if (of_boxes) {
-    size_planes(job, reach_of(job, {0, job.chunk.boxes()}).max_cells);
-    job.tasks = job.chunk.boxes();
+    const wide_int boxes = job.chunk.boxes(), most = 64;
+    const wide_int share = job.arrangement == paired_bins ? boxes / (4 * threads) : 1;
+    job.boxes_at_once = clamp(share, wide_int(1), most);
+    size_planes(job, reach_of(job, {0, boxes}).max_cells);
+    job.tasks = (boxes + job.boxes_at_once - 1) / job.boxes_at_once;
     return;
   }
   const wide_int rows = job.images * job.channels * job.group_rows;
