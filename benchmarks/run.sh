@@ -23,6 +23,9 @@ bench() { "$python" benchmarks/bench.py --repeat "$repeat" "$@"; }
 bench --workload 'stress-*' --threads "$most" --peers torchvision --json "$results/stress.json"
 bench --workload '*-call' --threads "$most" --peers torchvision --json "$results/calls.json"
 bench --workload "$workloads" --threads "$most" --peers none --out-reuse --json "$results/out-reuse.json"
+ROIPOOL_CACHE_MIB=0 bench --workload "$workloads" --threads "$most" --peers none \
+  --json "$results/no-reuse.json"
+bench --workload 'vgg16-pool-values,rfcn-*' --threads "$most" "$@" --json "$results/more.json"
 bench --workload 'W1a,W4a,W6a' --threads "$most" --peers none --layout NCHW,NHWC \
   --dtype float16,bfloat16,float32,float64 --json "$results/dtypes.json"
 # -P: what is installed, not what lies here.

@@ -315,6 +315,19 @@ def memory(row: Row) -> str:
     return f"{number(row['peak_bytes'] / 1e6)} / {number(row['output_bytes'] / 1e6)} MB"
 
 
+def reuse() -> str:
+    """Return roipool's times by the memory that results are written to."""
+    lines = []
+    for row in rows_of("cpu", library="roipool", threads=most_threads()):
+        same = {key: row[key] for key in ("code", "operation", "library", "threads")}
+        others = [rows_of(name, **same) for name in ("out-reuse", "no-reuse")]
+        if all(others):
+            times = [row["median"], *(found[0]["median"] for found in others)]
+            lines.append([row["code"], f"`{row['operation']}`", *map(time, times)])
+    header = ("workload", "operation", "freed memory reused", "`out=` reused", "no memory reused")
+    return table(header, lines) if lines else NOT_MEASURED
+
+
 def types() -> str:
     """Return roipool's times for each type and layout."""
     rows = rows_of("dtypes")
@@ -450,6 +463,8 @@ def main() -> None:
             "machine": where("cpu"),
             "targets": targets(),
             "comparison": comparison(rows_of("cpu")),
+            "more": comparison(rows_of("more"), memory_too=False),
+            "reuse": reuse(),
             "stress": comparison([*rows_of("stress"), *rows_of("calls")], memory_too=False),
             "types": types(),
             "alone": alone(),

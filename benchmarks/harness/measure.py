@@ -125,10 +125,10 @@ def measure(plan: Plan, device: Device, tick: Callable[[str], None]) -> Iterator
         Each case as soon as it is complete.
     """
     for threads in plan.threads:
-        bandwidth = device.bandwidth(threads)
         with _implementations(plan, device, threads) as implementations:
             for (workload, backward), dtype in itertools.product(plan.items, plan.dtypes):
                 task = task_of(workload, dtype, backward)
+                bandwidth = device.bandwidth(threads)  # which wanders with the machine's load
                 sizes = floor.compulsory_bytes(task), floor.output_bytes(task), bandwidth
                 rows = [_introduced(c, workload, task, implementations[0]) for c in implementations]
                 for name, clock in device.clocks.items():

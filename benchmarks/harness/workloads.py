@@ -172,6 +172,7 @@ _ALL = (
     _row("fpn-mask-train", "W3b", "mask head in training", _positive, 128, _PYRAMID, _TRAIN, _MASK),
     _row("vgg16-pool", "W4a", "VGG16 Faster R-CNN", _best, 300, _VGG),
     _row("vgg16-pool-train", "W4b", "W4a in training", _sampled, 128, _VGG, {"argmax": True}),
+    _row("vgg16-pool-values", "", "W4b without the argmax", _sampled, 128, _VGG),
     _row("c4", "W5a", "ResNet-50 C4", _best, 1000, _C4),
     _row("c4-train", "W5b", "W5a in training", _sampled, 512, _C4, _TRAIN),
     _row("crop-and-resize", "W6a", "TensorFlow's box head", _best, 1000, _CROP),

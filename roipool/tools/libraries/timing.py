@@ -14,8 +14,9 @@ from typing import Any
 __all__ = ["calls_per_turn", "settle", "timed"]
 
 # Short calls are repeated so that a turn lasts about this long.
-_TURN_SECONDS = 0.01
+_TURN_SECONDS = 0.05
 _REHEARSAL = 0.1  # seconds
+_MOST_REHEARSED = 100_000  # calls
 _LONG = 2.0
 # Thread pools count as idle if the process uses the CPU for less than a fifth of this sleep.
 _NAP = 0.005
@@ -42,13 +43,13 @@ def timed(call: Callable[[], Any], repeats: int) -> float:
     Threads of other libraries are idle. A tenth of a second of calls warms up: it wakes the
     library's threads, brings the processor to full speed, and makes memory available, since the
     host of a virtual machine reclaims unused memory, and returning it can cost more than the call.
-    A long call needs no warm-up.
+    A long call needs no warm-up. Calls follow one another as in a training loop, warming up, too:
+    the last result is in use until the next one is there, so that memory for two is needed.
     """
     settle()
-    rehearsed = seconds = _seconds(call, 1)
-    while rehearsed < _REHEARSAL:
-        rehearsed += _seconds(call, 1)
+    seconds = _seconds(call, 1)
     if seconds < _LONG:
+        _seconds(call, 1 + math.ceil(_REHEARSAL / max(seconds, _REHEARSAL / _MOST_REHEARSED)))
         seconds = _seconds(call, repeats)
     settle()
     return seconds
