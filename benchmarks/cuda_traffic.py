@@ -36,7 +36,7 @@ Counted, not measured: written by `python benchmarks/cuda_traffic.py`, which exe
 NVRTC {version} (`compute_{architecture}`, `{options} -ftz=true`) of every launch of a call; see
 [docs/gpu-model.md](../docs/gpu-model.md). No launch had a race, a collective that some lanes miss,
 or an access out of bounds or misaligned, and every result is that of NumPy arrays. Workloads are
-those of the benchmark harness with fewer boxes and 64 channels; *yardstick* is the plain kernel: a
+those of the benchmark harness with fewer boxes and channels; *yardstick* is the plain kernel: a
 thread for each pooled value, atomics in the backward (`cuda_model/yardsticks.cu`).
 
 - **instructions**: PTX instructions of warps, in thousands; **lanes**: of 32, how many take part.

@@ -18,7 +18,7 @@ from harness.workloads import WORKLOADS, Workload, boxes_of, changed
 import roipool
 from cuda_model import yardsticks
 from roipool.compat import mmcv, onnx
-from roipool.tools.libraries import Level, Task
+from roipool.tools.libraries import Level, Task, channels_of_groups
 
 Array = Any
 Move = Callable[[Any], Any]
@@ -27,6 +27,8 @@ Call = Callable[[Move], list[Array]]
 _CHANNELS = 64
 _STEP = 8  # boxes are rounded to eighths of a pixel, so that coordinates are exact on all machines
 _COUNTS = {"fpn-box": 300, "fpn-mask": 50, "vgg16-pool": 100, "c4": 100, "crop-and-resize": 300}
+_COUNTS |= {"fpn-deform": 100, "rfcn-pool": 50, "rfcn-align": 50, "rfcn-deform": 20}
+_CHANNELS_OF_GROUP = 2
 
 
 class Case(NamedTuple):
@@ -39,8 +41,10 @@ class Case(NamedTuple):
 
 def task(name: str, backward: bool, dtype: str = "float32", **changes: Any) -> Task:
     """Return the task of a small version of a workload."""
-    small = {"boxes": _COUNTS[name], "channels": _CHANNELS}
-    return task_of(changed(WORKLOADS[name], **small | changes), backward, dtype)
+    workload = WORKLOADS[name]
+    has_groups = channels_of_groups(workload.operation, workload.output_size) > 1
+    small = {"boxes": _COUNTS[name], "channels": _CHANNELS_OF_GROUP if has_groups else _CHANNELS}
+    return task_of(changed(workload, **small | changes), backward, dtype)
 
 
 def task_of(workload: Workload, backward: bool, dtype: str = "float32") -> Task:
@@ -53,23 +57,28 @@ def task_of(workload: Workload, backward: bool, dtype: str = "float32") -> Task:
     if workload.operation == "crop_and_resize":
         height, width = workload.image
         rois = rois[:, [0, 2, 1, 4, 3]] / [1, height, width, height, width]
+    groups = channels_of_groups(workload.operation, workload.output_size)
     levels = []
     for number, (height, width, stride) in enumerate(workload.levels):
         own = rois[numbers == number].astype(np.float32)
         if len(own) == 0:
             continue
 
-        def values(*sizes: int) -> Array:
+        def values(*sizes: int, groups: int = 1) -> Array:
+            channels = workload.channels * groups
             shape = (
-                (*sizes, workload.channels)
+                (*sizes, channels)
                 if workload.layout == "NHWC"
-                else (sizes[0], workload.channels, *sizes[1:])
+                else (sizes[0], channels, *sizes[1:])
             )
             return (rng.integers(-500, 500, shape) / 256).astype(_numpy_type(dtype))
 
-        features = values(1, height, width)
+        features = values(1, height, width, groups=groups)
         grad = values(len(own), *workload.output_size) if backward else None
-        levels.append(Level(features, own, grad, 1 / stride))
+        offsets = None
+        if workload.operation.startswith("deform"):
+            offsets = rng.integers(-8, 8, (len(own), 2, *workload.output_size)) / np.float32(8)
+        levels.append(Level(features, own, grad, 1 / stride, offsets))
     return Task(
         workload.operation,
         backward,
@@ -100,7 +109,8 @@ def _workload(name: str, backward: bool, dtype: str = "float32", **changes: Any)
     title = f"{name}, {described.layout}, {dtype}, {'backward' if backward else 'forward'}"
     if described.argmax:
         title += " with argmax"
-    yardstick = functools.partial(yardsticks.run, described) if dtype == "float32" else None
+    has_yardstick = dtype == "float32" and not name.startswith(("rfcn", "fpn-deform"))
+    yardstick = functools.partial(yardsticks.run, described) if has_yardstick else None
     return Case(title, functools.partial(_of_task, described), yardstick)
 
 
@@ -202,6 +212,9 @@ def cases() -> Iterator[Case]:
         yield Case(
             f"fpn-box, one call for all levels, {what}", functools.partial(_multilevel, what)
         )
+    for name in ("fpn-deform", "rfcn-pool", "rfcn-align", "rfcn-deform"):
+        for backward in (False, True):
+            yield _workload(name, backward)
     for what in ("forward", "backward", "gradient of boxes"):
         yield Case(f"rotated boxes, {what}", functools.partial(_rotated, what))
     for what in ("forward", "backward", "gradient of boxes"):

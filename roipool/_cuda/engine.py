@@ -112,6 +112,7 @@ class Kernels(NamedTuple):
     engine: Kernel
     scratch: int
     plan: Kernel | None
+    plan_points_to_boxes: bool
 
 
 @cache
@@ -130,7 +131,8 @@ def kernel_of(config: LaunchConfig) -> Kernel:
 def kernels_of(launches: Launches) -> Kernels:
     """Return the kernels of a call."""
     plan = None if launches.plan is None else kernel_of(launches.plan)
-    return Kernels(kernel_of(launches.engine), launches.scratch, plan)
+    engine, scratch, _, to_boxes = launches
+    return Kernels(kernel_of(engine), scratch, plan, to_boxes)
 
 
 SizesFields: TypeAlias = tuple[Any, ...]  # of `Sizes`, which takes longer to make
@@ -147,7 +149,7 @@ def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] 
 
     Of a pyramid's `maps` the first is among `arrays`, too.
     """
-    engine, scratch_bytes, plan = kernels
+    engine, scratch_bytes, plan, plan_points_to_boxes = kernels
     boxes, indices, level_numbers = regions
     levels, addresses = NULL, ()
     if level_numbers is not None:
@@ -159,7 +161,8 @@ def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] 
         engine.launch(len(boxes), boxes, indices, levels, *arrays, scratch, maps=addresses)
     else:
         plan.launch(len(boxes), boxes, indices, levels, scratch)
-        engine.launch(len(boxes), *arrays, scratch, maps=addresses)
+        table = (boxes,) if plan_points_to_boxes else ()
+        engine.launch(len(boxes), *table, *arrays, scratch, maps=addresses)
 
 
 def are_aligned(*arrays: Array) -> bool:

@@ -125,11 +125,13 @@ class Launches(NamedTuple):
     """The kernels of a call, and how many bytes of scratch memory they need.
 
     `plan` fills the scratch memory; without it the engine's blocks plan their boxes themselves.
+    `plan_points_to_boxes` if the planned engine needs the table of boxes, too.
     """
 
     engine: LaunchConfig
     scratch: int = 0
     plan: LaunchConfig | None = None
+    plan_points_to_boxes: bool = False
 
 
 def call_of(sizes: Sizes, **fields: Any) -> Call:
@@ -339,6 +341,7 @@ def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
             config_of(sizes, file, file, call, grid),
             call.boxes * bytes_of_region(sizes),
             config_of(sizes, file, "plan_regions", call, threads),
+            plan_points_to_boxes=True,
         )
     if sizes.is_position_sensitive:
         call, grid = divide_groups(call, sizes)

@@ -101,6 +101,7 @@ struct CrossedRows {
   __device__ void begin_bin(int, wide_int) {}
   __device__ void add(wide_int number, const Sample<Value>& y,
                       const PositionGradient<Value>& by_y) {
+    if (!sink.wants_row(y)) return;
     CrossedRow<Sink> row = {number * samples_across, y, by_y, sink};
     visit_bin(across, bin, row);
   }
