@@ -7,9 +7,10 @@ share an offset. Slices, joins and sums are the library's own, so that it differ
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -64,16 +65,22 @@ class Parts(NamedTuple):
         return own
 
     def sums_of_parts(self, gradients: Array, layout: Layout, join: Join) -> Array:
-        """Return the gradient by the offsets of parts, of one class, from that by those of bins."""
-        sums = gradients
-        for axis, parts in zip(AXES[layout][1:], (self.rows, self.columns), strict=True):
+        """Return the gradient by the offsets of parts, of one class, from that by those of bins.
+
+        Columns first: it is the transpose of `offsets_of_bins`, as libraries that differentiate
+        compute it.
+        """
+        sums, (_, row, column) = gradients, AXES[layout]
+        for axis, parts in ((column, self.columns), (row, self.rows)):
             owners = self._owners(sums.shape[axis], parts)
             if owners is not None:
                 before = (slice(None),) * axis
                 first = [sum(owner < part for owner in owners) for part in range(parts + 1)]
-                pieces = [
-                    sums[(*before, slice(*ends))].sum(axis=axis, keepdims=True)
-                    for ends in itertools.pairwise(first)
+                each = [sums[(*before, slice(at, at + 1))] for at in range(len(owners))]
+                none = sums[(*before, slice(0, 0))].sum(axis=axis, keepdims=True)
+                pieces = [  # from the last bin on
+                    reduce(operator.add, reversed(each[start:end])) if start < end else none
+                    for start, end in itertools.pairwise(first)
                 ]
                 sums = join(pieces, axis)
         return sums
