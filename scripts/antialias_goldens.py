@@ -5,10 +5,10 @@ python scripts/antialias_goldens.py tests/data/goldens
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
+import golden_files
 import numpy as np
 import PIL
 import torch
@@ -27,13 +27,8 @@ def sides(rng: np.random.Generator, size: int, bins: int, whole: bool) -> tuple[
     return float(np.float32(start)), float(np.float32(end + bins))
 
 
-def main() -> None:
-    """Write inputs and answers."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    rng = np.random.default_rng(27)
-    arrays: dict[str, Any] = {}
+def cases(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Yield inputs and answers."""
     for case in range(CASES):
         height, width = (int(size) for size in rng.integers(12, 60, 2))
         rows, columns = (int(size) for size in rng.integers(2, 8, 2))
@@ -50,8 +45,13 @@ def main() -> None:
             for kind in ("double", "byte"):
                 resized = functional.resize(getattr(cut, kind)(), [rows, columns], antialias=True)
                 found[f"torchvision_{kind}"] = resized[0].numpy()
-        arrays |= {f"case{case}_{name}": value for name, value in found.items()}
-    np.savez_compressed(folder / "antialias.npz", **arrays)
+        yield found
+
+
+def main() -> None:
+    """Write the goldens."""
+    folder = golden_files.folder_of_arguments(__doc__)
+    golden_files.write(folder, "antialias", cases(np.random.default_rng(27)))
     print(f"Pillow {PIL.__version__}, torchvision {torchvision.__version__}, CPU")
 
 

@@ -5,10 +5,10 @@ python scripts/multiscale_goldens.py tests/data/goldens
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
+import golden_files
 import numpy as np
 import torch
 import torchvision
@@ -26,14 +26,9 @@ def boxes(rng: np.random.Generator, extent: int) -> Any:
     return np.hstack([start, start + sides]).astype(np.float32)
 
 
-def main() -> None:
-    """Write inputs and answers."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    rng = np.random.default_rng(21)
-    arrays: dict[str, Any] = {}
-    for case in range(CASES):
+def cases(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Yield inputs and answers."""
+    for _ in range(CASES):
         height, width = (32 * int(size) for size in rng.integers(2, 9, 2))
         images, ratio = int(rng.integers(1, 3)), int(rng.integers(0, 3))
         names = [str(level) for level in LEVELS if rng.random() < 0.85] or ["3"]
@@ -49,7 +44,7 @@ def main() -> None:
         pooled = pooler(tensors, [torch.tensor(one) for one in tables], [(height, width)] * images)
         grad = rng.integers(-16, 16, pooled.shape).astype(np.float32)
         pooled.backward(torch.tensor(grad))
-        answers = {
+        yield {
             "picture": np.array([height, width]),
             "ratio": np.array(ratio),
             "names": np.array(names),
@@ -59,8 +54,12 @@ def main() -> None:
             **{f"map{name}": one for name, one in maps.items()},
             **{f"grad{name}": tensors[name].grad.numpy() for name in names},
         }
-        arrays |= {f"case{case}_{key}": array for key, array in answers.items()}
-    np.savez_compressed(folder / "torchvision_multiscale.npz", **arrays)
+
+
+def main() -> None:
+    """Write the goldens."""
+    folder = golden_files.folder_of_arguments(__doc__)
+    golden_files.write(folder, "torchvision_multiscale", cases(np.random.default_rng(21)))
     print(f"torchvision {torchvision.__version__}, CPU")
 
 

@@ -5,13 +5,13 @@ python scripts/openvino_goldens.py tests/data/goldens
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import golden_files
 import numpy as np
 import openvino
 from openvino import opset1, opset15
@@ -140,9 +140,8 @@ def upright_cases(rng: np.random.Generator) -> Iterator[tuple[Record, dict[str, 
     yield record, with_fractions(record, features, rois)
 
 
-def write_position_sensitive(folder: Path, rng: np.random.Generator) -> None:
-    """Write inputs, options and answers of PSROIPooling; in some cases -1 ends the boxes."""
-    arrays: dict[str, Any] = {}
+def position_sensitive_cases(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Yield inputs, options and answers of PSROIPooling; in some cases -1 ends the boxes."""
     for number in range(CASES):
         scale = float(np.float32(rng.choice([1.0, 0.5, 0.25, 1 / 16, 0.3])))
         images, height, width = (int(n) for n in rng.integers((1, 1, 1), (3, 9, 9)))
@@ -162,13 +161,11 @@ def write_position_sensitive(folder: Path, rng: np.random.Generator) -> None:
             maps = rng.normal(size=shape).astype(np.float32)
             node = partial_node(opset15.psroi_pooling, *options, mode)
             found |= {f"{mode}_maps": maps, mode: computed(node, maps, listed)}
-        arrays |= {f"case{number}_{key}": value for key, value in found.items()}
-    np.savez_compressed(folder / "openvino_ps.npz", **arrays)
+        yield found
 
 
-def write_deformable(folder: Path, rng: np.random.Generator) -> None:
-    """Write inputs, options and answers of DeformablePSROIPooling; some have no offsets."""
-    arrays: dict[str, Any] = {}
+def deformable_cases(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Yield inputs, options and answers of DeformablePSROIPooling; some have no offsets."""
     for number in range(CASES):
         scale = float(np.float32(rng.choice([1.0, 0.5, 0.25, 1 / 16, 0.3])))
         images, height, width = (int(n) for n in rng.integers((1, 1, 1), (3, 9, 9)))
@@ -188,8 +185,7 @@ def write_deformable(folder: Path, rng: np.random.Generator) -> None:
         found = {"options": np.array(options), "maps": maps, "rois": rois, "pooled": pooled}
         if len(inputs) > 2:
             found["offsets"] = offsets
-        arrays |= {f"case{number}_{key}": value for key, value in found.items()}
-    np.savez_compressed(folder / "openvino_deformable.npz", **arrays)
+        yield found
 
 
 def deformable_node(options: tuple[Any, ...], maps: Any, rois: Any, offsets: Any = None) -> Any:
@@ -210,9 +206,8 @@ def deformable_node(options: tuple[Any, ...], maps: Any, rois: Any, offsets: Any
     )
 
 
-def write_pyramids(folder: Path, rng: np.random.Generator) -> None:
-    """Write inputs, options and answers of the feature extractor."""
-    arrays = {}
+def pyramid_cases(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Yield inputs, options and answers of the feature extractor."""
     for number in range(CASES):
         levels, side = int(rng.integers(1, 5)), int(rng.integers(8, 17))
         layers = [
@@ -227,11 +222,12 @@ def write_pyramids(folder: Path, rng: np.random.Generator) -> None:
             "aligned": bool(number % 2),
         }
         maps = [layer.astype(np.float32) for layer in layers]
-        start = f"case{number}_"
-        arrays |= {f"{start}layer{level}": one for level, one in enumerate(maps)}
-        arrays |= {f"{start}{key}": np.array(value) for key, value in attributes.items()}
-        arrays |= {f"{start}rois": rois, f"{start}pooled": extracted(rois, maps, attributes)}
-    np.savez_compressed(folder / "openvino_pyramids.npz", **arrays)
+        yield {
+            **{f"layer{level}": one for level, one in enumerate(maps)},
+            **{key: np.array(value) for key, value in attributes.items()},
+            "rois": rois,
+            "pooled": extracted(rois, maps, attributes),
+        }
 
 
 def write(folder: Path, name: str, answer: Callable[..., Any], cases: Iterable[Any]) -> None:
@@ -251,14 +247,15 @@ def write(folder: Path, name: str, answer: Callable[..., Any], cases: Iterable[A
 
 def main() -> None:
     """Write the goldens."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    folder = golden_files.folder_of_arguments(__doc__)
     write(folder, "openvino", rotated, rotated_cases(np.random.default_rng(15)))
     write(folder, "openvino_upright", upright, upright_cases(np.random.default_rng(9)))
-    write_position_sensitive(folder, np.random.default_rng(1))
-    write_deformable(folder, np.random.default_rng(2))
-    write_pyramids(folder, np.random.default_rng(6))
+    for name, cases, seed in (
+        ("ps", position_sensitive_cases, 1),
+        ("deformable", deformable_cases, 2),
+        ("pyramids", pyramid_cases, 6),
+    ):
+        golden_files.write(folder, f"openvino_{name}", cases(np.random.default_rng(seed)))
     processor = openvino.Core().get_property("CPU", "FULL_DEVICE_NAME")
     print(f"openvino {openvino.__version__}, {processor}")
 

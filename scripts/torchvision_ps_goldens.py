@@ -5,10 +5,10 @@ python scripts/torchvision_ps_goldens.py tests/data/goldens
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
+import golden_files
 import numpy as np
 import torch
 import torchvision
@@ -38,13 +38,8 @@ def drawn(rng: np.random.Generator, function: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Write inputs and answers."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    rng = np.random.default_rng(27)
-    arrays: dict[str, Any] = {}
+def cases(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Yield inputs and answers."""
     for case in range(CASES):
         function = ("ps_roi_pool", "ps_roi_align")[case % 2]
         call = drawn(rng, function)
@@ -57,9 +52,13 @@ def main() -> None:
         operator = getattr(torchvision.ops, function)
         pooled = operator(maps, torch.tensor(call["boxes"]), size, *options)
         pooled.backward(torch.tensor(call["grad"]))
-        call |= {"pooled": pooled.detach().numpy(), "gradient": maps.grad.numpy()}
-        arrays |= {f"case{case}_{key}": array for key, array in call.items()}
-    np.savez_compressed(folder / "torchvision_ps.npz", **arrays)
+        yield {**call, "pooled": pooled.detach().numpy(), "gradient": maps.grad.numpy()}
+
+
+def main() -> None:
+    """Write the goldens."""
+    folder = golden_files.folder_of_arguments(__doc__)
+    golden_files.write(folder, "torchvision_ps", cases(np.random.default_rng(27)))
     print(f"torchvision {torchvision.__version__}, CPU")
 
 

@@ -18,7 +18,7 @@ from harness.workloads import WORKLOADS, Workload, boxes_of, changed
 import roipool
 from cuda_model import yardsticks
 from roipool.compat import mmcv, onnx
-from roipool.tools.libraries import Level, Task, channels_of_groups
+from roipool.tools.libraries import Level, Task, channels_of_groups, moves_bins
 
 Array = Any
 Move = Callable[[Any], Any]
@@ -76,7 +76,7 @@ def task_of(workload: Workload, backward: bool, dtype: str = "float32") -> Task:
         features = values(1, height, width, groups=groups)
         grad = values(len(own), *workload.output_size) if backward else None
         offsets = None
-        if workload.operation.startswith("deform"):
+        if moves_bins(workload.operation):
             offsets = rng.integers(-8, 8, (len(own), 2, *workload.output_size)) / np.float32(8)
         levels.append(Level(features, own, grad, 1 / stride, offsets))
     return Task(
@@ -109,7 +109,8 @@ def _workload(name: str, backward: bool, dtype: str = "float32", **changes: Any)
     title = f"{name}, {described.layout}, {dtype}, {'backward' if backward else 'forward'}"
     if described.argmax:
         title += " with argmax"
-    has_yardstick = dtype == "float32" and not name.startswith(("rfcn", "fpn-deform"))
+    groups = channels_of_groups(described.operation, described.output_size)
+    has_yardstick = dtype == "float32" and groups == 1 and not moves_bins(described.operation)
     yardstick = functools.partial(yardsticks.run, described) if has_yardstick else None
     return Case(title, functools.partial(_of_task, described), yardstick)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from harness.proposals import FloatArray, Scene, iou, level_of, scene
-from roipool.tools.libraries import Level, Task, channels_of_groups
+from roipool.tools.libraries import Level, Task, channels_of_groups, moves_bins
 
 __all__ = ["WORKLOADS", "Workload", "boxes_of", "changed", "choose", "task_of"]
 
@@ -310,7 +310,7 @@ def task_of(workload: Workload, dtype: DTypeLike, backward: bool) -> Task:
 
 def _offsets(workload: Workload, boxes: int) -> NDArray[np.float32] | None:
     """Return normally distributed offsets of all bins, if they move."""
-    if not workload.operation.startswith("deform"):
+    if not moves_bins(workload.operation):
         return None
     shape = boxes, 2, *workload.output_size
     return np.random.default_rng(0).standard_normal(shape, np.float32)

@@ -16,7 +16,7 @@ from .mxnet import MXNet
 from .onnxruntime import OnnxRuntime
 from .openvino import OpenVino
 from .paddle import Paddle
-from .task import Level, Task, channels_of_groups, in_given_order, single_call
+from .task import Level, Task, channels_of_groups, in_given_order, moves_bins, single_call
 from .tensorflow import TensorFlow
 from .torch import Detectron2, Mmcv, Torchvision
 
@@ -29,6 +29,7 @@ __all__ = [
     "Task",
     "channels_of_groups",
     "in_given_order",
+    "moves_bins",
     "opened",
     "prepared",
     "single_call",

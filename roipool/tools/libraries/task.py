@@ -14,6 +14,7 @@ __all__ = [
     "as_message",
     "channels_of_groups",
     "in_given_order",
+    "moves_bins",
     "single_call",
     "task_of",
 ]
@@ -95,6 +96,11 @@ def channels_of_groups(operation: str, output_size: tuple[int, int]) -> int:
     """Return how many channels of the map each channel of pooled values comes from."""
     has_groups = operation.startswith(("ps_", "deformable_ps_"))
     return math.prod(output_size) if has_groups else 1
+
+
+def moves_bins(operation: str) -> bool:
+    """Return whether each bin is moved by an offset of its own."""
+    return operation.startswith("deform")
 
 
 def single_call(

@@ -16,7 +16,6 @@ __all__ = ["calls_per_turn", "settle", "timed"]
 # Short calls are repeated so that a turn lasts about this long.
 _TURN_SECONDS = 0.05
 _REHEARSAL = 0.1  # seconds
-_MOST_REHEARSED = 100_000  # calls
 _LONG = 2.0
 # Thread pools count as idle if the process uses the CPU for less than a fifth of this sleep.
 _NAP = 0.005
@@ -49,10 +48,18 @@ def timed(call: Callable[[], Any], repeats: int) -> float:
     settle()
     seconds = _seconds(call, 1)
     if seconds < _LONG:
-        _seconds(call, 1 + math.ceil(_REHEARSAL / max(seconds, _REHEARSAL / _MOST_REHEARSED)))
+        _rehearse(call)
         seconds = _seconds(call, repeats)
     settle()
     return seconds
+
+
+def _rehearse(call: Callable[[], Any]) -> None:
+    end = time.perf_counter() + _REHEARSAL
+    result = call()
+    while time.perf_counter() < end:
+        result = call()
+    del result
 
 
 def _seconds(call: Callable[[], Any], repeats: int) -> float:
