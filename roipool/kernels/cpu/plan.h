@@ -17,10 +17,6 @@ inline double scale_of(const Request& request, Direction direction) {
   return direction == deep ? request.depth.scale : request.depth.row_scale;
 }
 
-inline bool has_moved_bins(const Request& request) {
-  return traits_of(request.definition).kind == kind_moved;
-}
-
 template <typename T>
 Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, Direction direction,
                     wide_int box) {
@@ -37,7 +33,7 @@ Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, Direction dire
                   request.aligned,
                   vertical,
                   {nullptr, 0, T(request.offset_factor), 0}};
-  if (has_moved_bins(request)) {
+  if (request.moves_bins) {
     axis.bins = vertical ? request.bins_down : request.bins_across;
     axis.offsets = {numbers + numbers_of_corners + (vertical ? plan.bins : 0), 1,
                     T(request.offset_factor), request.bins_across};
@@ -345,6 +341,7 @@ inline void arrange_bins(Request* request, Job* job) {
     case kind_moved: pair_bins(job); break;
     default: job->arrangement = crossed_bins;
   }
+  request->moves_bins = job->arrangement == paired_bins;
   job->rows.is_product = has_depth(*request);
   request->numbers = numbers_of_box(*job);
 }

@@ -47,6 +47,7 @@ struct Request {
   Depth depth;
   // Set by `arrange_bins`.
   wide_int numbers;
+  bool moves_bins;
   int bins_down, bins_across;
   wide_int map_rows, map_columns;
 };
