@@ -25,6 +25,6 @@ class RoIAlign3d(Layer):
         spatial_scale: float = 1.0,
         sampling_ratio: int = -1,
     ) -> None:
-        self.output_size = check.size_triple("output_size", output_size)
-        self.spatial_scale, *_ = options_of(spatial_scale, sampling_ratio)
+        self.output_size: tuple[int, int, int] = check.size_triple("output_size", output_size)
+        self.spatial_scale: float = options_of(spatial_scale, sampling_ratio)[0]
         self.sampling_ratio = sampling_ratio

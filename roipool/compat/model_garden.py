@@ -355,7 +355,8 @@ class MultilevelROIAligner(Layer):
     """
 
     def __init__(self, crop_size: int | Sequence[int] = 7, sample_offset: float = 0.5) -> None:
-        self.crop_size, self.sample_offset = crop_size, sample_offset
+        self.crop_size = crop_size
+        self.sample_offset = sample_offset
 
     def forward(
         self, features: Mapping[str, Array], boxes: Any, *, batch_indices: Any = None
