@@ -41,6 +41,9 @@ class Library(Protocol):
     def device_number(self, array: Any) -> int:
         """Return the device that holds `array`."""
 
+    def check_address(self, name: str, array: Any) -> None:
+        """Raise ValueError if a device cannot read an array's numbers where they lie."""
+
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
         """Return a new, uninitialised array; MemoryError if it cannot be allocated."""
 
@@ -130,7 +133,7 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     TypeError
         If the arrays are of two kinds; the message says which is where.
     ValueError
-        If they are on two GPUs.
+        If they are on two GPUs, or one is where a GPU cannot read it.
     """
     parts: list[Any] = []
     for value in values.values():
@@ -147,6 +150,10 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     for part in parts[1:]:  # the usual call on a GPU: arrays there, and nothing else
         if LIBRARY_OF[type(part)] is not library or library.device_number(part) != place:
             return _numpy_among(values), None
+    for name, value in values.items():
+        if value is not None:
+            for part in parts_of(value):
+                library.check_address(name, part)
     return library, parts[0]
 
 

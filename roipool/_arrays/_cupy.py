@@ -70,6 +70,20 @@ def never_freeing(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
 device_number = operator.attrgetter("data.device_id")  # `device` is a new object each time
 
 
+def check_address(name: str, array: Any) -> None:
+    """Raise ValueError if numbers lie at addresses that are no multiples of their size.
+
+    A kernel that reads one, and CuPy's own do, fails, and with it whatever the process does on this
+    GPU afterwards.
+    """
+    size, address, strides = array.dtype.itemsize, array.data.ptr, array.strides
+    if address % size or any(stride % size for stride in strides):
+        raise ValueError(
+            f"{name} must have its {array.dtype} numbers at multiples of {size} bytes, as a GPU "
+            f"reads them, got strides {strides} from address {address:#x} on"
+        )
+
+
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
     """Return a new, uninitialised array."""
     return sys.modules["cupy"].empty(shape, dtype)
@@ -86,14 +100,8 @@ def readable(array: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def table(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Return rows of numbers; kernels read any strides of whole numbers without a copy."""
-    if array.dtype != dtype:
-        return array.astype(dtype)
-    size = dtype.itemsize
-    for stride in array.strides:
-        if stride % size:
-            return xp().ascontiguousarray(array)
-    return array
+    """Return rows of numbers; kernels read any strides without a copy."""
+    return array if array.dtype == dtype else array.astype(dtype)
 
 
 def boxes_and_images(rows: Any, images: int) -> tuple[Any, Any, int]:
@@ -146,4 +154,5 @@ def store_rounded(values: Any, out: Any) -> None:
 
 def can_be_filled(out: Any) -> bool:
     """Return whether engines can write to `out` as it is."""
+    check_address("out", out)
     return bool(out.flags.c_contiguous)

@@ -7,6 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,15 @@ class Case:
         return function(grad, features, **arguments, **chosen, **more)
 
 
+@cache  # nothing is copied to a GPU while a graph is captured
+def offsets_of_bins(count: int, rows: int, columns: int, layout: str, on_gpu: bool) -> Any:
+    """Return the same offsets for each of so many boxes."""
+    offsets = np.arange(2 * rows * columns) * 37 % 100 / 50 - 1
+    every = np.tile(offsets.reshape(2, rows, columns), (count, 1, 1, 1))
+    values = np.ascontiguousarray(to_layout(every, layout))
+    return importlib.import_module("cupy").asarray(values) if on_gpu else values
+
+
 class DeformedCase(Case):
     """An operation whose bins are moved, by offsets that follow from their numbers."""
 
@@ -137,14 +147,12 @@ class DeformedCase(Case):
         rows, columns = (size, size) if isinstance(size, int) else size
         parts = boxes if is_per_image(boxes) else [boxes]
         count = sum(one.shape[0] if hasattr(one, "shape") else len(one) for one in parts)
-        offsets = np.arange(2 * rows * columns) * 37 % 100 / 50 - 1
-        every = np.tile(offsets.reshape(2, rows, columns), (count, 1, 1, 1))
-        return self.array_like(np.ascontiguousarray(to_layout(every, layout)), like)
+        on_gpu = type(like).__module__.partition(".")[0] == "cupy"
+        return self.array_like(offsets_of_bins(count, rows, columns, layout, on_gpu), like)
 
-    def array_like(self, values: Array, like: Any) -> Any:
+    def array_like(self, values: Any, like: Any) -> Any:
         """Return values as an array that stands beside another: JAX and Dask take NumPy's there."""
-        if type(like).__module__.partition(".")[0] == "cupy":
-            return importlib.import_module("cupy").asarray(values)
+        del like
         return values
 
     def pool(self, features: Any, boxes: Any, indices: Any, size: Any = SIZE, **more: Any) -> Any:

@@ -5,6 +5,7 @@ Boxes that are not checked on the host, forms of arguments, nothing read back, t
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -420,22 +421,29 @@ def test_calls_can_be_captured_in_a_graph() -> None:
 # ---- The interface to CuPy
 
 
-def test_strides_of_parts_of_numbers(gpu: Backend) -> None:
-    table = np.array([[0, 1, 2, 5.5, 6], [1, 0.5, 0, 7, 3]], np.float32)
-    packed = np.zeros(2, [("box", np.float32, 5), ("rest", np.uint8, 2)])
-    packed["box"] = table
-    if gpu.name == "cuda":
-        import cupy
+def test_numbers_at_other_addresses_are_refused(gpu: Backend) -> None:
+    """CUDA fails for good at the first of them, and so does CuPy's copy."""
+    packed = gpu.to_device(np.zeros(2 * 9 * 8 * 22, np.uint8))
+    maps = gpu.to_device(np.zeros((2, 3, 9, 8), np.float32))
+    rois = gpu.to_device(np.zeros((2, 5), np.float32))
 
-        rows = cupy.ndarray(
-            (2, 5), np.float32, cupy.asarray(packed.view(np.uint8)).data, strides=(22, 4)
-        )
-    else:
-        rows = sys.modules["cupy"].ndarray(packed["box"])
-    assert rows.strides == (22, 4)
-    maps = np.random.default_rng(0).normal(size=(2, 3, 9, 8)).astype(np.float32)
-    got = roipool.roi_align(gpu.to_device(maps), rows, 2)
-    np.testing.assert_allclose(gpu.to_host(got), roipool.roi_align(maps, table, 2), atol=1e-6)
+    def array(shape: tuple[int, ...], strides: tuple[int, ...], begin: int = 0) -> Any:
+        module = sys.modules["cupy"]
+        return module.ndarray(shape, np.float32, packed[begin:].data, strides)
+
+    rows, odd = array((2, 5), (22, 4)), array((2, 5), (20, 4), 2)
+    for wrong, strides in ((rows, "(22, 4)"), (odd, "(20, 4)")):
+        with pytest.raises(
+            ValueError,
+            match=f"rois must have its float32 numbers at multiples of 4.*{re.escape(strides)}",
+        ):
+            roipool.roi_align(maps, wrong, 2)
+    with pytest.raises(ValueError, match=r"features must .* got strides \(1584, 528, 58, 4\)"):
+        roipool.roi_align(array((2, 3, 9, 8), (1584, 528, 58, 4)), rois, 2)
+    with pytest.raises(ValueError, match="out must have its float32 numbers"):
+        roipool.roi_align(maps, rois, 2, out=array((2, 3, 2, 2), (48, 16, 8, 4), 1))
+    whole = array((2, 5), (40, 4))
+    assert gpu.to_host(roipool.roi_align(maps, whole, 2)).shape == (2, 3, 2, 2)
 
 
 CUPY_OF = """
@@ -511,8 +519,10 @@ def test_call_has_the_same_fields_on_both_sides(gpu: Backend) -> None:
         fields += [(f"{whole}.{part}", offset + at) for part, (_, at) in sorted(inner.items())]
         if not inner:
             fields.append((name, offset))
+    begin = "reinterpret_cast<const char*>(&call)"  # NVRTC has no offsetof
     lines = [
-        f"a[{i}] = __builtin_offsetof(roipool::Call, {name});" for i, (name, _) in enumerate(fields)
+        f"a[{i}] = reinterpret_cast<const char*>(&call.{name}) - {begin};"
+        for i, (name, _) in enumerate(fields)
     ]
     places = gpu.to_device(np.zeros(len(fields), np.int64))
     launch_text(gpu, "\n".join(lines), places)

@@ -37,8 +37,8 @@ class Flags:
 class MemoryPointer:
     """The address of an array."""
 
-    def __init__(self, address: int) -> None:
-        self.ptr, self.device_id = address, 0
+    def __init__(self, memory: HostArray) -> None:
+        self.ptr, self.device_id, self.memory = memory.ctypes.data, 0, memory
 
 
 class Device:
@@ -98,10 +98,19 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
     size = property(lambda self: self._memory.size)
     nbytes = property(lambda self: self._memory.nbytes)
     flags = property(lambda self: Flags(self._memory.flags))
-    data = property(lambda self: MemoryPointer(self._memory.ctypes.data))
+    data = property(lambda self: MemoryPointer(self._memory))
     device = property(lambda self: Device())
 
-    def __init__(self, memory: HostArray) -> None:
+    def __init__(
+        self,
+        memory: Any,
+        dtype: Any = None,
+        pointer: MemoryPointer | None = None,
+        strides: Any = None,
+    ) -> None:
+        """Take NumPy's array; or as in CuPy a shape, a dtype, an address and strides."""
+        if pointer is not None:
+            memory = np.ndarray(memory, dtype, pointer.memory, 0, strides)
         super().__init__(memory)
         _arrays[id(self)] = self
 
