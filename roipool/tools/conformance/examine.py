@@ -188,7 +188,7 @@ class Examiner:
             with np.errstate(all="ignore"):
                 margin = self._kinks(outcome) if result == "box_gradient" else 0.0
                 got = {name: array for name, array in outcome.got.items() if is_part(name, result)}
-                alone = _only(oracle, result)
+                alone = only(oracle, result)
                 if rounded and not self.strict and result in ("pooled", "gradient"):
                     margin = self._moved_by(outcome, alone, result, moved(case))
                 findings = self._compared(case, got, alone, outcome.argmax, slack)
@@ -269,7 +269,7 @@ class Examiner:
         """Return, for each result, the change that rounding coordinates may cause."""
         margins: dict[str, Array | float] = {}
         for name in {"pooled", "gradient"}.intersection(results):
-            oracle = _only(self.oracle, name)
+            oracle = only(self.oracle, name)
             margins[name] = self._moved_by(outcome, oracle, name, moved(outcome.case))
         if "box_gradient" in results:
             margins["box_gradient"] = self._kinks(outcome)
@@ -285,7 +285,7 @@ class Examiner:
             return 0.0
         if outcome.case not in self._kinks_of:
             around = moved(outcome.case, KINKS, even_if_exact=True)
-            oracle = _only(self.oracle, "box_gradient")
+            oracle = only(self.oracle, "box_gradient")
             margin = self._moved_by(outcome, oracle, "box_gradient", around)
             self._kinks_of[outcome.case] = margin
         return self._kinks_of[outcome.case]
@@ -318,7 +318,7 @@ def is_part(name: str, result: str) -> bool:
     return name == result or (result == "argmax" and name.startswith("argmax_"))
 
 
-def _only(oracle: Oracle, result: str) -> Oracle:
+def only(oracle: Oracle, result: str) -> Oracle:
     """Return an oracle that computes only what a result needs."""
     operation = oracle.operation
     if result != "gradient":

@@ -11,14 +11,15 @@ import numpy as np
 
 from roipool.systems import Oracle
 
-from .examine import Examiner, Outcome
+from .examine import Examiner, Outcome, only
 from .mutants import shifted
 from .rules import Rule
 
 Family: TypeAlias = Callable[[float], Rule]
 SHIFTS = np.arange(-32, 33) / 16  # the grid on which the fit starts
 FITTED_TO = 3  # calls
-STEPS = 30  # of the search between two points of the grid
+STEPS = 26  # of the search between two points of the grid: to less than a millionth
+GOLDEN = (5**0.5 - 1) / 2
 CLOSE = 1e-3  # largest difference of a short number to the fitted one
 
 
@@ -65,34 +66,60 @@ def fitted_shifts(
     return fitted
 
 
-def _best(error: Callable[[float], float]) -> float:
-    """Return the minimum of an error: on the grid, then between the neighbouring points."""
-    at = min(SHIFTS.tolist(), key=lambda shift: (error(shift), abs(shift)))
+def _best(error: Callable[[float, float], float]) -> float:
+    """Return the minimum of an error: on the grid, then between the neighbouring points.
+
+    The error of a shift is asked for with a limit, above which it need not be exact.
+    """
+    at, least = 0.0, float("inf")
+    for shift in sorted(SHIFTS.tolist(), key=abs):  # the smallest of equal ones
+        found = error(shift, least)
+        if found < least:
+            at, least = shift, found
     step = float(SHIFTS[1] - SHIFTS[0])
-    low, high = at - step, at + step
+    return _between(error, at - step, at + step)
+
+
+def _between(error: Callable[[float, float], float], low: float, high: float) -> float:
+    """Return the minimum between two points, by the golden section."""
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    of_left, of_right = (error(shift, float("inf")) for shift in (left, right))
     for _ in range(STEPS):
-        third = (high - low) / 3
-        if error(low + third) < error(high - third):
-            high -= third
+        if of_left < of_right:
+            high, right, of_right = right, left, of_left
+            left = high - GOLDEN * (high - low)
+            of_left = error(left, float("inf"))
         else:
-            low += third
+            low, left, of_left = left, right, of_right
+            right = low + GOLDEN * (high - low)
+            of_right = error(right, float("inf"))
     return (low + high) / 2
 
 
 def _error(
-    examiner: Examiner, few: Sequence[Outcome], result: str, family: Family, shift: float
+    examiner: Examiner,
+    few: Sequence[Outcome],
+    result: str,
+    family: Family,
+    shift: float,
+    limit: float,
 ) -> float:
-    """Return the error of an oracle with a shift relative to the implementation's results."""
+    """Return the error of an oracle with a shift relative to the implementation's results.
+
+    The calls after which it exceeds the limit are not computed.
+    """
     oracle = family(shift).vary(examiner.oracle) or examiner.oracle  # None for the right shift
     total = 0.0
     for outcome in few:
         try:
-            expected = examiner.expected(outcome, outcome.case, oracle)[result]
+            expected = examiner.expected(outcome, outcome.case, only(oracle, result))[result]
         except Exception:  # noqa: BLE001 - a changed rule may read beyond a map
             return float("inf")
         with np.errstate(all="ignore"):
             difference = outcome.got[result].astype(np.float64) - expected
             total += float(np.abs(np.nan_to_num(difference)).sum())
+        if total > limit:
+            break
     return total
 
 
