@@ -29,7 +29,7 @@ from roipool.systems.core import OPERATIONS, VARIANTS
 from roipool.verification import groups
 from roipool.verification.call import run
 from roipool.verification.case import LAYOUTS, Case, dtypes
-from roipool.verification.catalogue import ENTRIES
+from roipool.verification.catalogue import ENTRIES, Entry, large_entry
 from roipool.verification.check import ORACLE, check
 from roipool.verification.device import device
 from roipool.verification.groups import Tally
@@ -137,6 +137,21 @@ def test_the_catalogue_is_computed_in_every_form() -> None:
         assert met == {(name, *form) for name, form in itertools.product(OPERATIONS, FORMS)}
 
 
+def with_few_boxes(rng: np.random.Generator, threads: int = 1) -> Entry:
+    """Return the large entry with a tenth of its boxes, which need the same kernels."""
+    large = large_entry(rng, threads)
+    return replace(large, rois=large.rois[: len(large.rois) // 10])
+
+
+@pytest.fixture
+def few_boxes_on_the_emulator(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shorten large calls on the emulator, which runs one thread of a GPU at a time."""
+    if "gpu" not in request.fixturenames or request.getfixturevalue("gpu").name == "emulator":
+        monkeypatch.setattr(groups, "large_entry", with_few_boxes)
+
+
 @pytest.mark.thorough
 def test_the_program_on_a_gpu(
     gpu: Backend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -160,7 +175,7 @@ FIRST_TEXTS = 45  # NVRTC takes some half a second for each: 23 seconds
 
 @pytest.mark.thorough
 def test_the_first_pass_on_a_gpu_compiles_few_texts(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], few_boxes_on_the_emulator: None
 ) -> None:
     if (missing := emulator.why_not()) is not None:
         pytest.skip(missing)
@@ -313,7 +328,9 @@ def test_gradients_of_bins_with_many_samples_on_a_gpu(gpu: Backend) -> None:
 
 
 @pytest.mark.thorough
-def test_the_program_fails_on_a_gpu(gpu: Backend, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_fails_on_a_gpu(
+    gpu: Backend, capsys: pytest.CaptureFixture[str], few_boxes_on_the_emulator: None
+) -> None:
     def one_box(pooled: Any) -> Any:
         pooled[:1] = 99.0
         return pooled
