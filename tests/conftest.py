@@ -90,13 +90,18 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run the whole suite in one process per processor, like ``-n auto`` of pytest-xdist."""
+    """Run the whole suite in one process per processor, like ``-n auto`` of pytest-xdist.
+
+    A process without tests takes over those that wait behind a long one in another.
+    """
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     one_of_several = hasattr(config, "workerinput")
     if not whole or one_of_several or not config.pluginmanager.hasplugin("xdist"):
         return
     if config.option.numprocesses is None:
         config.option.numprocesses = "auto"
+    if config.option.dist == "no":
+        config.option.dist = "worksteal"
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
