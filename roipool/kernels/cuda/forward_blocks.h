@@ -99,15 +99,30 @@ __device__ inline Part part_of_box(const Call& call, wide_int part) {
   return {packs.quotient, {row, minimum(call.piece_rows, all.rows - row), 0, all.columns}};
 }
 
+struct Task {
+  wide_int box, part;
+};
+
+// Blocks that run at the same time read, of NCHW, the same channels of all boxes: these fit the
+// second-level cache where whole maps do not. Of NHWC they read the same boxes.
+__device__ inline Task task_of_number(const Call& call, wide_int number) {
+  if (channels_last) {
+    const Division by_box = divide_with_rest(number, call.parts);
+    return {by_box.quotient, by_box.rest};
+  }
+  const Division by_part = divide_with_rest(number, call.boxes);
+  return {by_part.rest, by_part.quotient};
+}
+
 // For each part of a box that is this block's: `prepare(box, bins)` by all threads at once, and
 // then `pool(box, part)`.
 template <typename Prepare, typename Pool>
 __device__ inline void for_each_part(const Call& call, Prepare prepare, Pool pool) {
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
-    const Division box = divide_with_rest(task, call.parts);
-    const Part part = part_of_box(call, box.rest);
-    prepare(box.quotient, part.bins);
-    pool(box.quotient, part);
+    const Task at = task_of_number(call, task);
+    const Part part = part_of_box(call, at.part);
+    prepare(at.box, part.bins);
+    pool(at.box, part);
   }
 }
 
