@@ -97,7 +97,10 @@ class Device:
     """The only device."""
 
     id, compute_capability = 0, "90"
-    attributes: ClassVar = {"MaxSharedMemoryPerMultiprocessor": 228 << 10}
+    attributes: ClassVar = {
+        "MaxSharedMemoryPerMultiprocessor": 228 << 10,
+        "MaxSharedMemoryPerBlockOptin": 227 << 10,
+    }
 
     def __enter__(self) -> None: ...
 

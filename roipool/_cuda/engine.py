@@ -24,7 +24,7 @@ from roipool._arguments import Regions
 from roipool._cuda import launch
 from roipool._cuda.arguments import Argument
 from roipool._cuda.launch import Defines, LaunchConfig, Launches
-from roipool._cuda.partition import Limits, Sizes, rounded_up
+from roipool._cuda.partition import SHARED_BYTES, Limits, Sizes, rounded_up
 from roipool._cuda.source import OPTIONS, kernel_source
 from roipool._definitions import Definition
 from roipool._layout import (
@@ -82,8 +82,11 @@ def check_device(number: int) -> None:
 @cache
 def limits_of(number: int) -> Limits:
     """Return how work is divided on a GPU."""
-    shared = cupy.cuda.Device(number).attributes["MaxSharedMemoryPerMultiprocessor"]
-    return Limits(multiprocessor_bytes=shared)
+    attributes = cupy.cuda.Device(number).attributes
+    return Limits(
+        multiprocessor_bytes=attributes["MaxSharedMemoryPerMultiprocessor"],
+        block_bytes=attributes["MaxSharedMemoryPerBlockOptin"],
+    )
 
 
 class Kernel(NamedTuple):
@@ -125,6 +128,8 @@ def kernel_of(config: LaunchConfig) -> Kernel:
     """Return the kernel of a launch."""
     blocks, threads, shared = config.grid
     function = function_of(config.file, config.name, config.defines)
+    if shared > SHARED_BYTES:
+        function.max_dynamic_shared_size_bytes = shared
     return Kernel(function, (blocks,), threads, shared, Argument(config.call, config.tasks_of_box))
 
 
@@ -313,6 +318,7 @@ def unpool(
             batch_indices.strides[0],
             pooling,
             (out.shape,),
+            limits_of(out.data.device_id),
         )
         check_device(out.data.device_id)
         kernels = kernels_for(launch.unpool, sizes, argmax.dtype == np.int64)

@@ -63,7 +63,9 @@ BYTES_OF_IMAGE = BYTES_OF_WINDOW = 8
 TAPS = PlanKind("taps", 8, {4: 8, 8: 16})
 BIN_TAPS = PlanKind("bin_taps", 16, {4: 8, 8: 16}, BYTES_OF_REACH)
 VOLUME_BIN_TAPS = BIN_TAPS._replace(beside=BYTES_OF_VOLUME_REACH)
-WINDOWS = PlanKind("windows", 16, {4: 8, 8: 16}, BYTES_OF_IMAGE, BYTES_OF_WINDOW)
+WINDOWS = PlanKind(
+    "windows", 16, {4: 8, 8: 16}, BYTES_OF_IMAGE + 2 * BYTES_OF_WINDOW, BYTES_OF_WINDOW
+)
 SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
 CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
@@ -334,6 +336,8 @@ def average(sizes: Sizes, vector_aligned: bool) -> Launches:
 def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
     """Return the launches of an average backward; `vector_aligned`: to 16 bytes."""
     call = call_of(sizes)
+    if has_moved_bins(sizes) or sizes.is_position_sensitive:
+        return listed_bins_backward(sizes, *divide_groups(call, sizes))
     if is_planned_by_bin(sizes):
         call, grid = divide_maps(call, sizes, sizes.real.itemsize)
         file, threads = "points_backward", Grid(-(-call.boxes // WARP), (WARP,))
@@ -341,22 +345,35 @@ def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
             config_of(sizes, file, file, call, grid),
             call.boxes * bytes_of_region(sizes),
             config_of(sizes, file, "plan_regions", call, threads),
-            plan_points_to_boxes=True,
         )
-    if sizes.is_position_sensitive:
-        call, grid = divide_groups(call, sizes)
-        return planned_before(sizes, WINDOWS, "position_sensitive_backward", call, grid)
     call, grid, pack = divide_tiles(call, sizes, vector_aligned)
     kind = VOLUME_BIN_TAPS if sizes.is_of_volumes else BIN_TAPS
     return planned_before(sizes, kind, "average_backward", call, grid, pack=pack)
+
+
+def listed_bins_backward(sizes: Sizes, call: Call, grid: Grid) -> Launches:
+    """Return the launches of a backward whose blocks list the bins that reach their tile."""
+    file = "listed_bins_backward"
+    if not has_moved_bins(sizes):
+        launches = planned_before(sizes, WINDOWS, file, call, grid)
+        return launches._replace(plan_points_to_boxes=True)
+    head, region = bytes_of_head(sizes), bytes_of_region(sizes)
+    call = call._replace(plan_bytes=region - head)
+    windows = BYTES_OF_IMAGE + (2 * call.rows.bins * call.columns.bins + 2) * BYTES_OF_WINDOW
+    plans = Grid(call.boxes, (WARP,), region)
+    return Launches(
+        config_of(sizes, file, file, call, grid),
+        call.boxes * (region + windows),
+        config_of(sizes, file, "plan_windows", call, plans),
+        plan_points_to_boxes=True,
+    )
 
 
 def average_backward_boxes(sizes: Sizes) -> Launches:
     """Return the launches of an average's gradient with respect to the boxes."""
     call, grid = divide_boxes(call_of(sizes), sizes)
     if is_planned_by_bin(sizes):
-        moved = has_moved_bins(sizes)
-        file = "moved_backward_boxes" if moved else "points_backward_boxes"
+        file = "moved_backward_boxes" if has_moved_bins(sizes) else "points_backward_boxes"
         return with_regions(sizes, file, call, grid)
     file = "average_backward_boxes"
     return planned_by_blocks(sizes, SLOPED_TAPS, file, file, call, grid)

@@ -15,8 +15,9 @@ BYTES_OF_HITS = BYTES_OF_LISTED_SAMPLE = 8
 BYTES_OF_NUMBER = 4
 # In shared memory: a block's tile, and of each bin that reads it its number and the cells of the
 # tile that it reads.
-BYTES_OF_GROUP_PLACE = 96
-BYTES_OF_LISTED_BIN = 8
+BYTES_OF_GROUP_PLACE = 88
+BYTES_OF_LISTED_BIN = 12
+BYTES_OF_LISTED_BOXES = 2 * 4  # of two by each thread
 BYTES_OF_STAGED_REACH = 16
 
 
@@ -53,13 +54,13 @@ MOST_TESTS = 4  # of boxes by each thread
 BYTES_OF_BIN = 8 + 2 * 16
 BYTES_OF_HIT = 24 + 8
 BYTES_OF_PLACE = 56
-# Shared memory that a block has by default.
+# Shared memory that a block has by default; beyond, a kernel must be told.
 SHARED_BYTES = 48 * 2**10
-# Of a block whose argmax may be anywhere: bytes of sums, of channels that lie side by side, the
-# warps that share one's channels, and boxes that it lists at once.
-RUN_BYTES = 2**15
-BYTES_OF_SECTOR = 32
-RUN_WARPS = 4
+# Of a block whose argmax may be anywhere: bytes of sums, the most warps that share one's channels,
+# and boxes that it lists at once. In NHWC a warp has channels that lie side by side: fewer blocks
+# are better than fewer warps in each.
+RUN_BYTES = {"NCHW": 2**15, "NHWC": 2**16 - 2**10}
+MOST_TURNS = 4
 LISTED_BOXES = 512
 BYTES_OF_OFFSET = 8
 
@@ -73,6 +74,7 @@ class Limits(NamedTuple):
     enough_tiles: int = 512  # as enough_blocks, of an average's backward, whose blocks are larger
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
     multiprocessor_bytes: int = 228 * 2**10  # of shared memory: an H100's
+    block_bytes: int = 227 * 2**10  # the same of a block, where its kernel is told
 
 
 def rounded_up(boxes: int) -> int:
@@ -219,7 +221,8 @@ def divide_groups(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
     values = pitch + call.tile_rows + call.tile_columns
     staged = values * sizes.real.itemsize + BYTES_OF_STAGED_REACH + BYTES_OF_LISTED_BIN
     stage = min(max(STAGE_BYTES // staged, 1), WARP)
-    shared = grid.shared + BYTES_OF_GROUP_PLACE + grid.threads[0] * BYTES_OF_LISTED_BIN
+    of_thread = BYTES_OF_LISTED_BIN + BYTES_OF_LISTED_BOXES
+    shared = grid.shared + BYTES_OF_GROUP_PLACE + grid.threads[0] * of_thread
     return call._replace(stage=stage), grid._replace(shared=shared + stage * staged)
 
 
@@ -290,26 +293,19 @@ def bytes_of_tile(real: int, pack: int) -> int:
 def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
     """Divide the maps of a backward into runs of cells; also return the channels of a warp.
 
-    Those of a warp share what finds their values; of large maps that costs less than shorter runs,
-    each of which reads all values.
+    Where a run is a whole map, more warps share its channels, as there is room for their sums.
     """
     real, cells = sizes.real.itemsize, call.height * call.width
-    pack = 2 if real == 4 and call.channels > 1 else 1
-    if not sizes.channels_last and cells > _run_cells(pack, real):
-        pack = 1
-    lanes = pack
-    while sizes.channels_last and 2 * lanes <= min(call.channels, BYTES_OF_SECTOR // real):
-        lanes *= 2
-    threads = lanes // pack * RUN_WARPS * WARP
-    runs = -(-cells // _run_cells(lanes, real))
+    pack = 2 if sizes.channels_last and real == 4 and call.channels > 1 else 1
+    lists = (LISTED_BOXES + 1) * BYTES_OF_OFFSET + LISTED_BOXES // WARP * BYTES_OF_NUMBER
+    unused = MOST_TURNS * WARP * real  # a place of each thread
+    room = min(RUN_BYTES[sizes.pooling.layout], sizes.limits.block_bytes - lists - unused)
+    most_cells = room // (pack * real) - 1
+    turns = max(min(most_cells // max(cells, 1), MOST_TURNS), 1)
+    threads = turns * WARP
+    runs = -(-cells // most_cells)
     share = -(-cells // runs)
-    groups = -(-call.channels // lanes)
-    call = call._replace(tasks=call.images * groups * runs, lanes=lanes, parts=runs, share=share)
-    shared = up((lanes * (share | 1) + threads) * real, 2 * real)
-    shared += (LISTED_BOXES + 1) * BYTES_OF_OFFSET + LISTED_BOXES // WARP * BYTES_OF_NUMBER
-    return call, Grid(call.tasks, (threads,), shared), pack
-
-
-def _run_cells(lanes: int, real: int) -> int:
-    """Return the number of cells that a block has room for, by its number of channels."""
-    return RUN_BYTES // (lanes * real) - 1
+    groups = -(-call.channels // pack)
+    call = call._replace(tasks=call.images * groups * runs, parts=runs, share=share)
+    shared = up((pack * turns * (share | 1) + threads) * real, 2 * real)
+    return call, Grid(call.tasks, (threads,), shared + lists), pack

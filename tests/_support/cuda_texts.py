@@ -49,12 +49,12 @@ FILES = {
     "average_forward": AVERAGES,
     "average_backward": AVERAGES,
     "average_backward_boxes": AVERAGES,
-    "position_sensitive_backward": AVERAGES,
+    "listed_bins_backward": (*AVERAGES, *MOVED),
     "maximum_forward": MAXIMA,
     "maximum_backward": MAXIMA,
     "unpool": ("roi_pool",),
     "points_forward": BY_BIN,
-    "points_backward": BY_BIN,
+    "points_backward": POINTWISE,
     "points_backward_boxes": POINTWISE,
     "moved_backward_boxes": MOVED,
     "argmax_positions": MAXIMA,
@@ -97,7 +97,9 @@ class Text(NamedTuple):
             "definition": self.definition,
             "channels_last": int(self.layout == "NHWC"),
             "pack": self.pack,
-            "position_sensitive": int(self.file == "position_sensitive_backward"),
+            "position_sensitive": int(
+                self.file == "listed_bins_backward" and self.definition not in MOVED
+            ),
             "moved_bins": int(self.definition in MOVED),
             "of_volumes": int(self.maps == "volumes"),
             "plan_is_shared": 1,
@@ -121,7 +123,7 @@ def packs(file: str, dtype: str, layout: str) -> tuple[int, ...]:
     if file == "average_backward":
         return (1, 2, 4) if size < 8 else (1,)
     if file == "unpool":
-        return (1, 2) if size < 8 else (1,)
+        return (1, 2) if size < 8 and layout == "NHWC" else (1,)
     if not file.endswith("forward"):
         return (1,)
     return (1, 4) if layout == "NCHW" else (1, 16 // size)
@@ -182,8 +184,8 @@ def covering() -> Iterator[tuple[int, Text]]:
         forms = {file: _forms(file) for file in files}
         for number in range(max(len(definitions), *map(len, forms.values()))):
             file = files[number % len(files)]
-            # An even number of files would have every other form each.
-            form = number + (number // len(files) if len(files) % 2 == 0 else 0)
+            # An even number of files would have every other form each: some are exchanged.
+            form = number ^ (number // len(files) % 2 if len(files) % 2 == 0 else 0)
             yield (
                 ARCHITECTURES[number // len(files) % len(ARCHITECTURES)],
                 Text(

@@ -275,7 +275,10 @@ def test_unpooling_two_channels_at_once_and_one(gpu: Backend, layout: str) -> No
         rois = rois.astype(np.float32)
         got = roipool.roi_pool_backward(*map(gpu.to_device, (grad, argmax, rois)), **place)
         expected = roipool.roi_pool_backward(grad, argmax, rois, **place)
-        np.testing.assert_array_equal(gpu.to_host(got), expected)
+        # Warps add their sums in the end, so that the order is not the CPU's.
+        magnitude = roipool.roi_pool_backward(np.abs(grad), argmax, rois, **place)
+        difference = np.abs(gpu.to_host(got) - expected)
+        assert np.all(difference <= 16 * np.finfo(np.float32).eps * magnitude)
 
 
 def test_launches_are_for_few_numbers_of_boxes() -> None:

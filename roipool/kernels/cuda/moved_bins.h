@@ -5,8 +5,7 @@ namespace roipool {
 
 struct PointRegion {
   Axis<Value> down, across;
-  wide_int rows, columns;             // cells of the map
-  wide_int top, bottom, left, right;  // those that the box can read, once `find_reach` found them
+  wide_int rows, columns;  // cells of the map
 };
 
 __device__ inline Axis<Value> moved_axis(const Boxes& boxes, const Call& call, Direction direction,
@@ -26,36 +25,21 @@ __device__ inline PointRegion region_of_box(const Boxes& boxes, const Call& call
   return {moved_axis(boxes, call, down, box, image),
           moved_axis(boxes, call, across, box, image),
           map.rows,
-          map.columns,
-          0,
-          map.rows,
-          0,
           map.columns};
 }
 
-// The cells [first, last) that bins can read along an axis, or a few more.
-__device__ inline void find_cells(const Axis<Value>& axis, int bins, wide_int* first,
-                                  wide_int* last) {
+// The cells that a bin can read along an axis, or a few more.
+__device__ inline Window cells_of_moved_bin(const Axis<Value>& axis, int bin) {
   const Value slack = Value(sizeof(Value) == 4 ? 1e-5 : 1e-13);
-  Window reach;
-  for (int bin = 0; bin < bins; ++bin) {
-    const MovedSide<Value> side = side_of_moved_bin(definition, axis, bin);
-    const Value begin = side.start, end = side.start + side.length;
-    if (!(is_finite(begin) && is_finite(end))) continue;
-    const Value low = minimum(begin, end), high = maximum(begin, end);
-    const Value rest = Value(2) + slack * (magnitude(low) + magnitude(high));
-    const wide_int from = clamp(to_wide_int(low - rest), 0, axis.size);
-    const wide_int to = clamp(to_wide_int(high + rest) + 1, 0, axis.size);
-    if (from < to) reach.include(Window{static_cast<int>(from), static_cast<int>(to)});
-  }
-  *first = reach.first;
-  *last = reach.last;
-}
-
-__device__ inline void find_reach(PointRegion& region) {
-  const int bins = region.down.bins * region.across.bins;
-  find_cells(region.down, bins, &region.top, &region.bottom);
-  find_cells(region.across, bins, &region.left, &region.right);
+  const MovedSide<Value> side = side_of_moved_bin(definition, axis, bin);
+  const Value begin = side.start, end = side.start + side.length;
+  if (!(is_finite(begin) && is_finite(end))) return {};
+  const Value low = minimum(begin, end), high = maximum(begin, end);
+  const Value rest = Value(2) + slack * (magnitude(low) + magnitude(high));
+  const wide_int from = clamp(to_wide_int(low - rest), 0, axis.size);
+  const wide_int to = clamp(to_wide_int(high + rest) + 1, 0, axis.size);
+  if (from >= to) return {};
+  return {static_cast<int>(from), static_cast<int>(to)};
 }
 
 // How many samples a bin has along an axis.
@@ -101,7 +85,6 @@ struct CrossedRows {
   __device__ void begin_bin(int, wide_int) {}
   __device__ void add(wide_int number, const Sample<Value>& y,
                       const PositionGradient<Value>& by_y) {
-    if (!sink.wants_row(y)) return;
     CrossedRow<Sink> row = {number * samples_across, y, by_y, sink};
     visit_bin(across, bin, row);
   }

@@ -14,10 +14,6 @@ struct ScatteredBin {
   __device__ ScatteredBin(const Tile& tile, Value gradient) : tile(tile), gradient(gradient) {}
 
   __device__ void begin_bin(int, wide_int total) { part = Value(1) / Value(total); }
-  // Most rows of samples are other threads'.
-  __device__ bool wants_row(const Sample<Value>& y) const {
-    return tile.has_row(y.first) || tile.has_row(y.second);
-  }
   __device__ void add(wide_int, const Sample<Value>& y, const Sample<Value>& x,
                       const PointGradient<Value>&) {
     for_each_corner(y, x, part, [&](int row, int column, Value weight) {
@@ -54,15 +50,12 @@ extern "C" __global__ void __launch_bounds__(32)
   const wide_int step = static_cast<wide_int>(gridDim.x) * blockDim.x;
   for (wide_int box = static_cast<wide_int>(blockIdx.x) * blockDim.x + threadIdx.x;
        box < call.boxes; box += step) {
-    PlannedRegion planned = region_of({boxes, images, levels}, call, box);
-    find_reach(planned.region);
-    region_in_scratch(scratch, box) = planned;
+    region_in_scratch(scratch, box) = region_of({boxes, images, levels}, call, box);
   }
 }
 
-// Regions of moved bins point into the table of boxes, which has the offsets.
 extern "C" __global__ void __launch_bounds__(256)
-    points_backward(const roipool::Value*, const roipool::Storage* __restrict__ grad_output,
+    points_backward(const roipool::Storage* __restrict__ grad_output,
                     roipool::Storage* __restrict__ grad_features, char* __restrict__ scratch,
                     const roipool::Call call) {
   using namespace roipool;

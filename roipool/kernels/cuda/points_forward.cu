@@ -18,7 +18,6 @@ struct AveragedBin {
   __device__ AveragedBin(const Storage* map, const Strides& strides) : map(map), strides(strides) {}
 
   __device__ void begin_bin(int, wide_int total) { part = Value(1) / Value(total); }
-  __device__ static bool wants_row(const Sample<Value>&) { return true; }
   __device__ void add(wide_int, const Sample<Value>& y, const Sample<Value>& x,
                       const PointGradient<Value>&) {
     for_each_corner(y, x, part, [&](int row, int column, Value weight) {

@@ -28,8 +28,6 @@ __device__ inline PointRegion region_of_box(const Boxes& boxes, const Call& call
   return region;
 }
 
-__device__ inline void find_reach(PointRegion&) {}  // is found already
-
 template <typename Sink>
 __device__ inline void visit_bin_of_region(const Region<Value>& region, wide_int bin, Sink& sink) {
   ROIPOOL_DEFINITION(region, static_cast<int>(bin), static_cast<int>(bin) + 1, sink);

@@ -14,7 +14,6 @@ struct SlopedBin {
   __device__ SlopedBin(const Storage* map, const Strides& strides) : map(map), strides(strides) {}
 
   __device__ void begin_bin(int, wide_int total) { part = Value(1) / Value(total); }
-  __device__ static bool wants_row(const Sample<Value>&) { return true; }
   __device__ void add(wide_int, const Sample<Value>& y, const Sample<Value>& x,
                       const PointGradient<Value>& gradient) {
     // The corners of one sample first: of many samples, sums are rounded less often so.

@@ -1,11 +1,10 @@
 // Unpooling: the gradient of a maximum whose argmax may be any cell of the map, with weight 1. A
-// block owns some channels of a run of an image's cells: it reads the argmax of all boxes of that
+// block owns a pack of channels of a run of an image's cells: it reads the argmax of all boxes of that
 // image in their order, adds up in shared memory, and writes every cell once. The result is
 // therefore bitwise reproducible.
 //
-// Several warps share a pack of channels and take turns with batches of its values. Only the
-// additions must wait for those of the batch before: while one warp adds, others load theirs, and
-// find out which lanes have the same cell.
+// Its warps take turns with batches of values. Each has sums of its own, so that none waits for
+// another; in the end the sums of a cell are added in the order of the warps.
 #include "plan.h"
 
 namespace roipool {
@@ -23,8 +22,8 @@ struct UnsignedOf<wide_int> {
 typedef UnsignedOf<Index>::type UnsignedIndex;
 typedef UnsignedOf<Offset>::type UnsignedOffset;  // into some boxes' values here
 
-const int warps = 4;  // that share a pack of channels: RUN_WARPS in partition.py
-const int most_threads = (channels_last ? 4 : 1) * warps * warp_size;
+const int most_turns = 4;  // warps of a block: MOST_TURNS in partition.py
+const int most_threads = most_turns * warp_size;
 const int listed_boxes = 512;  // at once: LISTED_BOXES in partition.py
 const int most_listed_values = 1 << 30;
 // A batch: groups of a value per lane, for each channel of a pack.
@@ -51,10 +50,10 @@ struct Run {
 __device__ inline Run run_of_task(const Call& call, wide_int task) {
   const Division by_run = divide_with_rest(task, call.parts);
   const Division by_group =
-      divide_with_rest(by_run.quotient, divide(call.channels + call.lanes - 1, call.lanes));
+      divide_with_rest(by_run.quotient, divide(call.channels + pack - 1, pack));
   const wide_int begin = by_run.rest * call.share;
   // The last block's channels begin early enough: some are added up, and written, twice.
-  return {by_group.quotient, minimum(by_group.rest * call.lanes, call.channels - call.lanes), begin,
+  return {by_group.quotient, minimum(by_group.rest * pack, call.channels - pack), begin,
           minimum(begin + call.share, call.levels[0].rows * call.levels[0].columns)};
 }
 
@@ -64,8 +63,8 @@ __device__ inline unsigned lanes_after() { return ~1u << lane_of_thread(); }
 // The shared memory of a block, and a warp's part of it.
 struct Room {
   int pitch;    // from the sums of a channel to those of the next; odd, for different banks
-  int warp;     // among those that share its channels
-  int channel;  // the first of them, among the block's
+  int turns;    // warps of the block
+  int own;      // this warp's sums: the first of them
   int unused;   // a place after all sums, of this thread alone
   Value* sums;
   UnsignedOffset* boxes;  // where the values of the listed boxes begin
@@ -73,9 +72,9 @@ struct Room {
 
   __device__ explicit Room(const Call& call)
       : pitch(static_cast<int>(call.share) | 1),
-        warp(warp_of_thread() % warps),
-        channel(warp_of_thread() / warps * pack) {
-    const int all_sums = static_cast<int>(call.lanes) * pitch;
+        turns(static_cast<int>(blockDim.x) / warp_size),
+        own(warp_of_thread() * pack * pitch) {
+    const int all_sums = turns * pack * pitch;
     unused = all_sums + static_cast<int>(threadIdx.x);
     sums = reinterpret_cast<Value*>(roipool_shared_memory);
     const int end = all_sums + static_cast<int>(blockDim.x);
@@ -85,6 +84,16 @@ struct Room {
   __device__ void clear() const {
     const int thread = static_cast<int>(threadIdx.x);
     for (int at = thread; at < unused - thread; at += blockDim.x) sums[at] = Value(0);
+  }
+  // The sum of a cell, in one of the block's channels.
+  __device__ Value total(int channel, int cell) const {
+    const Value* of_turn = sums + channel * pitch + cell;
+    Value total = *of_turn;
+    for (int others = turns - 1; others > 0; --others) {
+      of_turn += pack * pitch;
+      total += *of_turn;
+    }
+    return total;
   }
 };
 
@@ -171,7 +180,7 @@ struct Batch {
       for (int c = 0; c < pack; ++c) {
         const UnsignedIndex cell = static_cast<UnsignedIndex>(loaded.argmax[i][c]) - begin;
         const bool is_inside = (cell < cells) & (i * warp_size < left);
-        const int sum = static_cast<int>(cell) + (room.channel + c) * room.pitch;
+        const int sum = static_cast<int>(cell) + room.own + c * room.pitch;
         const int its = is_inside ? sum : room.unused;
         const unsigned same = __match_any_sync(~0u, its);
         at[i][c] = (same & lanes_before()) == 0 ? its : room.unused;
@@ -248,27 +257,19 @@ struct Batch {
   }
 };
 
-// Adds the listed boxes' gradients whose argmax lies in the run. In each phase one of the warps
-// that share channels adds its batch, and the others prepare theirs.
+// Adds the listed boxes' gradients whose argmax lies in the run. While a batch is added, the warp's
+// next one is loaded.
 __device__ inline void add_batches(Source& source, int values, const Run& run, const Room& room) {
+  const int first = warp_of_thread() * batch_values;
+  if (first >= values) return;
   Loaded loaded;
-  if (values > 0) source.load(loaded);
+  source.load(loaded);
   Batch batch;
-  int left = values - room.warp * batch_values - lane_of_thread();
-  int stage = -room.warp;
-  const int batches = (values + batch_values - 1) / batch_values;
-  for (int phases = batches + warps - 1; phases > 0; --phases) {
-    switch (stage) {
-      case 1:
-        batch.match(loaded, left, run, room);
-        left -= warps * batch_values;
-        source.load(loaded);  // of this warp's next batch
-        break;
-      case 2: batch.gather(); break;
-      case 3: batch.add(room.sums); stage = -1;
-    }
-    ++stage;
-    __syncthreads();
+  for (int begin = first; begin < values; begin += room.turns * batch_values) {
+    batch.match(loaded, values - begin - lane_of_thread(), run, room);
+    source.load(loaded);
+    batch.gather();
+    batch.add(room.sums);
   }
 }
 
@@ -279,13 +280,13 @@ __device__ inline void add_gradients(const Call& call, const Storage* grad_outpu
   const Strides strides = strides_of_pooled(call);
   const int bins = static_cast<int>(call.rows.bins * call.columns.bins);
   const int boxes_at_once = minimum(listed_boxes, maximum(most_listed_values / bins, 1));
-  const Walk batch(room.warp * batch_values + lane_of_thread(), bins, warps * batch_values);
+  const Walk batch(warp_of_thread() * batch_values + lane_of_thread(), bins,
+                   room.turns * batch_values);
   const Walk group(0, bins, warp_size);
-  const wide_int channel = run.first_channel + room.channel;
   for (wide_int first = 0; first < call.boxes; first += boxes_at_once) {
     const int count = static_cast<int>(minimum<wide_int>(call.boxes - first, boxes_at_once));
     const int listed = list_boxes(call, images, run.image, first, count, room);
-    const wide_int corner = first * strides.outer + channel * strides.channel;
+    const wide_int corner = first * strides.outer + run.first_channel * strides.channel;
     Source source = {argmax + corner,
                      grad_output + corner,
                      room.boxes,
@@ -302,19 +303,20 @@ __device__ inline void write_run(const Call& call, const Run& run, const Room& r
                                  Storage* maps) {
   const Map<Storage> map(call, maps, run.image);
   const Strides& strides = map.strides;
-  const int lanes = static_cast<int>(call.lanes), cells = run.cells();
+  const int cells = run.cells();
   Storage* corner = map.cells + run.first_channel * strides.channel + run.begin * strides.column;
-  for (Walk at(threadIdx.x, channels_last ? lanes : cells, blockDim.x);
-       at.row < (channels_last ? cells : lanes); at.step()) {
-    const int cell = channels_last ? at.row : at.column, lane = channels_last ? at.column : at.row;
-    store_value(room.sums[lane * room.pitch + cell],
-                corner + lane * strides.channel + cell * strides.column);
+  for (Walk at(threadIdx.x, channels_last ? pack : cells, blockDim.x);
+       at.row < (channels_last ? cells : pack); at.step()) {
+    const int cell = channels_last ? at.row : at.column;
+    const int channel = channels_last ? at.column : at.row;
+    store_value(room.total(channel, cell),
+                corner + channel * strides.channel + cell * strides.column);
   }
 }
 
 }  // namespace roipool
 
-// Blocks of `warps` warps for each pack of as many channels as `lanes`.
+// A block for each pack of channels, and run of cells.
 extern "C" __global__ void __launch_bounds__(roipool::most_threads)
     unpool(const roipool::Storage* __restrict__ grad_output,
            const roipool::Index* __restrict__ argmax, roipool::Storage* __restrict__ grad_features,
@@ -326,6 +328,7 @@ extern "C" __global__ void __launch_bounds__(roipool::most_threads)
     room.clear();
     __syncthreads();
     add_gradients(call, grad_output, argmax, images, run, room);
+    __syncthreads();
     write_run(call, run, room, grad_features);
     __syncthreads();
   }

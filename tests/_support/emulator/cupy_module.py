@@ -46,7 +46,10 @@ class Device:
 
     entered = 0
     compute_capability = "90"
-    attributes: ClassVar = {"MaxSharedMemoryPerMultiprocessor": 228 << 10}
+    attributes: ClassVar = {
+        "MaxSharedMemoryPerMultiprocessor": 228 << 10,
+        "MaxSharedMemoryPerBlockOptin": 227 << 10,
+    }
 
     def __init__(self, number: int = 0) -> None:
         self.id = number
@@ -275,6 +278,7 @@ class RawKernel:
     def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
         assert isinstance(options, tuple)
         self.code, self.name, self.options = code, name, options
+        self.max_dynamic_shared_size_bytes = 48 * 1024
         self._compiled: dict[Compiler, CompiledKernel] = {}
 
     def compiled(self) -> CompiledKernel:
@@ -293,9 +297,7 @@ class RawKernel:
     ) -> None:
         assert isinstance(grid, tuple)
         assert isinstance(block, tuple)
-        assert shared_mem <= 48 * 1024, (
-            "a launch with more shared memory fails without an attribute"
-        )
+        assert shared_mem <= self.max_dynamic_shared_size_bytes
         launches.append(self.name)
         kernel = self.compiled()
         assert Device.entered > 0, "a launch must choose the arrays' device"

@@ -1,54 +1,26 @@
-// The transpose of the average engine for position-sensitive calls. A channel of the maps gets
-// gradients from the bins of one group only, few of each box: a block, which owns a tile of the
-// channels of a group, lists those of all boxes that read its tile, and adds them in the order of
-// boxes and bins. The result is therefore bitwise reproducible.
+// The gradient of the features where a block adds bins that it lists one by one: those of one group
+// of a position-sensitive call, few of each box, and those that are moved. A block, which owns a
+// tile of some channels, lists the boxes that reach it, then those of their bins that do, and adds
+// these in the order of boxes and bins. The result is therefore bitwise reproducible.
 //
 // Some of the listed bins at a time, a chunk, are staged in shared memory: their gradients, and the
 // weights with which they read cells of the tile.
 #include "backward_tiles.h"
+#include "windows.h"
+#if ROIPOOL_MOVED_BINS
+#include "moved_windows.h"
+#else
+#include "planned_windows.h"
+#endif
 
 namespace roipool {
 
-// ---- What is known of all boxes
-
-// In scratch memory, after the plans: the image of each box, and the cells that its bins read along
-// their axis. Boxes lie side by side, for neighbouring threads test neighbouring ones.
-struct Windows {
-  wide_int* images;
-  Window* cells;
-  wide_int boxes;
-
-  __device__ Windows(char* scratch, const Call& call) : boxes(call.boxes) {
-    char* after = scratch + boxes * (call.plan_bytes + sizeof(PlanHead));
-    images = reinterpret_cast<wide_int*>(after);
-    cells = reinterpret_cast<Window*>(images + boxes);
-  }
-  // Of the rows of bins, and after them of the columns.
-  __device__ Window& of_bin(wide_int bin, wide_int box) const { return cells[bin * boxes + box]; }
-};
-static_assert(sizeof(Window) == 8, "BYTES_OF_WINDOW in launch.py");
-
-// By a block: those of a box that it has planned.
-__device__ inline void write_windows(const Windows& windows, const Call& call, wide_int box,
-                                     const BoxPlan<BinTaps>& plan) {
-  if (threadIdx.x == 0) windows.images[box] = plan.head->image;
-  for (wide_int bin = threadIdx.x; bin < call.rows.bins + call.columns.bins; bin += blockDim.x) {
-    windows.of_bin(bin, box) = plan.rows[bin].window;  // columns follow
-  }
-}
-
 // ---- What a block knows of its tile
 
-struct BinOfBox {
-  wide_int box;
-  int row, column;
-};
-
-// A tile, and the bins of its group. Those of all boxes are numbered through: box by box, row by
+// A tile, and the bins of its group. Those of listed boxes are numbered through: box by box, row by
 // row.
 struct GroupPlace : Place {
-  wide_int row, column;  // of the group
-  wide_int bins;
+  wide_int row, column;                        // of the group
   int first_row, first_column, rows, columns;  // of its bins in each box
 
   // Images are counted through their groups.
@@ -62,17 +34,16 @@ struct GroupPlace : Place {
     first_column = own.first_column;
     rows = own.rows();
     columns = own.columns();
-    bins = call.boxes * own.bins();
   }
-  __device__ BinOfBox bin(wide_int number) const {
-    if (rows * columns == 1) return {number, first_row, first_column};
+  // `boxes`: the listed ones.
+  __device__ BinOfBox bin(const int* boxes, wide_int number) const {
     const Division by_column = divide_with_rest(number, columns);
     const Division by_row = divide_with_rest(by_column.quotient, rows);
-    return {by_row.quotient, first_row + static_cast<int>(by_row.rest),
+    return {boxes[by_row.quotient], first_row + static_cast<int>(by_row.rest),
             first_column + static_cast<int>(by_column.rest)};
   }
 };
-static_assert(sizeof(GroupPlace) == 96, "BYTES_OF_GROUP_PLACE in partition.py");
+static_assert(sizeof(GroupPlace) == 88, "BYTES_OF_GROUP_PLACE in partition.py");
 
 // A bin's cells of the tile, counted from the tile's first.
 struct Reach {
@@ -83,20 +54,22 @@ static_assert(sizeof(Reach) == 16, "BYTES_OF_STAGED_REACH in partition.py");
 // Shared memory after the tile's sums and the warps' votes.
 struct Shared {
   GroupPlace* place;
-  wide_int* listed;  // bins: as many as are staged at once, and one more for each thread
-  Reach* reaches;    // of staged bins, like what follows
-  Value* gradients;  // channel by channel, bin by bin `pitch` further
+  Value* gradients;  // of staged bins: channel by channel, bin by bin `pitch` further
   Value* down;       // row by row of the tile the weights of all bins; 0 where they read none
   Value* along;      // the same of its columns
+  Reach* reaches;
+  BinOfBox* listed;  // bins: as many as are staged at once, and one more for each thread
+  int* boxes;        // listed ones: up to two for each thread
   int bins;          // that are staged at once
 
   __device__ explicit Shared(const Call& call) : bins(static_cast<int>(call.stage)) {
     place = reinterpret_cast<GroupPlace*>(hits_of_block(call) + warps_of_block());
-    listed = reinterpret_cast<wide_int*>(place + 1);
-    reaches = reinterpret_cast<Reach*>(listed + bins + blockDim.x);
-    gradients = reinterpret_cast<Value*>(reaches + bins);
+    gradients = reinterpret_cast<Value*>(place + 1);
     down = gradients + bins * pitch_of_tile(call);
     along = down + bins * call.tile_rows;
+    reaches = reinterpret_cast<Reach*>(along + bins * call.tile_columns);
+    listed = reinterpret_cast<BinOfBox*>(reaches + bins);
+    boxes = reinterpret_cast<int*>(listed + bins + blockDim.x);
   }
 };
 
@@ -108,14 +81,15 @@ struct Block {
 
   // ---- Listing
 
-  __device__ bool reads_tile(const BinOfBox& bin) const {
-    // All is looked at, for loads to be on their way at once.
+  __device__ bool reaches_tile(wide_int box) const {
     const Windows windows(scratch, call);
-    const wide_int image = windows.images[bin.box];
-    const Window rows = windows.of_bin(bin.row, bin.box);
-    const Window columns = windows.of_bin(call.rows.bins + bin.column, bin.box);
-    return (image == tile.image) & meets(rows, tile.top, tile.bottom) &
-           meets(columns, tile.left, tile.right);
+    return (windows.images[box] == tile.image) & read_tile(windows, lines_of_box(call), box);
+  }
+  // All is looked at, for loads to be on their way at once.
+  __device__ bool read_tile(const Windows& windows, const Lines& lines, wide_int box) const {
+    const Window rows = windows.of_line(lines.down, box);
+    const Window columns = windows.of_line(lines.across, box);
+    return meets(rows, tile.top, tile.bottom) & meets(columns, tile.left, tile.right);
   }
   // Maps have so few rows and columns.
   static __device__ bool meets(const Window& cells, wide_int begin, wide_int end) {
@@ -123,13 +97,11 @@ struct Block {
            (cells.last > static_cast<int>(begin));
   }
 
-  // Tests a bin by each thread, from `first` on, and lists those that read the tile after the
-  // `listed` ones, in their order; returns how many are listed now.
-  __device__ int list_bins(wide_int first, int listed) const {
-    const GroupPlace& place = *shared.place;
-    const wide_int mine = first + threadIdx.x;
-    const bool is_hit = reads_tile(place.bin(minimum(mine, place.bins - 1)));
-    const unsigned votes = __ballot_sync(~0u, (mine < place.bins) & is_hit);
+  // Lists this thread's item after the `listed` ones, in the order of the threads, if it is one of
+  // those that `is_hit`; returns how many are listed now.
+  template <typename Item>
+  __device__ int list(bool is_hit, const Item& mine, Item* items, int listed) const {
+    const unsigned votes = __ballot_sync(~0u, is_hit);
     const int warp = warp_of_thread(), lane = lane_of_thread();
     unsigned long long* numbers = hits_of_block(call);
     if (lane == 0) numbers[warp] = __popc(votes);
@@ -140,47 +112,44 @@ struct Block {
       if (other < warp) before += number;
       listed += number;
     }
-    if (votes >> lane & 1) shared.listed[before + __popc(votes & ((1u << lane) - 1))] = mine;
+    if (is_hit) items[before + __popc(votes & ((1u << lane) - 1))] = mine;
     __syncthreads();  // all are listed, and all have counted
     return listed;
+  }
+  // Tests a box, or a bin of the listed boxes, by each thread, from `first` on.
+  __device__ int list_boxes(wide_int first, int listed) const {
+    const wide_int mine = first + threadIdx.x;
+    const bool is_hit = reaches_tile(minimum(mine, call.boxes - 1)) & (mine < call.boxes);
+    return list(is_hit, static_cast<int>(mine), shared.boxes, listed);
+  }
+  __device__ int list_bins(wide_int first, wide_int bins, int listed) const {
+    const wide_int mine = first + threadIdx.x;
+    const BinOfBox bin = shared.place->bin(shared.boxes, minimum(mine, bins - 1));
+    const bool is_hit =
+        read_tile(Windows(scratch, call), lines_of_bin(call, bin.row, bin.column), bin.box);
+    return list(is_hit & (mine < bins), bin, shared.listed, listed);
   }
 
   // ---- Staging, of `number` listed bins
 
-  // Writes the weights with which a bin reads cells of the tile along an axis; returns these cells.
-  __device__ Window stage_weights(const BinTaps::Bin& bin, const Tap* taps, wide_int begin,
-                                  wide_int end, Value* weights) const {
-    const int first = static_cast<int>(begin), cells = static_cast<int>(end - begin);
-    const Window read = {maximum(bin.window.first - first, 0),
-                         minimum(bin.window.last - first, cells)};
-    for (int cell = read.first; cell < read.last; ++cell) weights[cell * shared.bins] = Value(0);
-    for (int i = 0; i < bin.count; ++i) {
-      const unsigned cell = taps[i].cell - first;
-      if (cell < static_cast<unsigned>(cells)) weights[cell * shared.bins] = taps[i].weight;
-    }
-    return read;
-  }
-  __device__ void stage_reaches(const wide_int* listed, int number) const {
+  __device__ void stage_reaches(const BinOfBox* listed, int number) const {
     for (int item = threadIdx.x; item < 2 * number; item += blockDim.x) {
       const bool vertical = item < number;
       const int at = vertical ? item : item - number;
-      const BinOfBox bin = shared.place->bin(listed[at]);
-      const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, bin.box);
-      const BinTaps::Bin planned = vertical ? plan.rows[bin.row] : plan.columns[bin.column];
-      const Window cells = stage_weights(
-          planned, plan.entries(planned), vertical ? tile.top : tile.left,
-          vertical ? tile.bottom : tile.right, (vertical ? shared.down : shared.along) + at);
-      (vertical ? shared.reaches[at].rows : shared.reaches[at].columns) = cells;
+      WeightsOfCells weights(vertical ? tile.top : tile.left, vertical ? tile.bottom : tile.right,
+                             (vertical ? shared.down : shared.along) + at, shared.bins);
+      find_weights(call, scratch, listed[at], vertical ? down : across, weights);
+      (vertical ? shared.reaches[at].rows : shared.reaches[at].columns) = weights.window;
     }
   }
   // Neighbouring lanes load those of neighbouring channels (NHWC), or of the same one (NCHW).
-  __device__ void stage_gradients(const Storage* grad_output, const wide_int* listed,
+  __device__ void stage_gradients(const Storage* grad_output, const BinOfBox* listed,
                                   int number) const {
     const Strides strides = strides_of_pooled(call);
     const int warp = warp_of_thread(), lane = lane_of_thread();
     grad_output += tile.first_channel * strides.channel;
     const auto of_bin = [&](int at) {
-      const BinOfBox bin = shared.place->bin(listed[at]);
+      const BinOfBox& bin = listed[at];
       return grad_output + bin.box * strides.outer + bin.row * strides.row +
              bin.column * strides.column;
     };
@@ -249,12 +218,21 @@ struct Block {
     }
   }
   __device__ void add_all(const Storage* grad_output) const {
-    for (wide_int first = 0; first < shared.place->bins;) {
-      int listed = 0;
-      for (; first < shared.place->bins && listed < shared.bins; first += blockDim.x) {
-        listed = list_bins(first, listed);
+    const int most = 2 * static_cast<int>(blockDim.x);
+    for (wide_int first = 0; first < call.boxes;) {
+      int boxes = 0;
+      for (; first < call.boxes && boxes + static_cast<int>(blockDim.x) <= most;
+           first += blockDim.x) {
+        boxes = list_boxes(first, boxes);
       }
-      add_listed(grad_output, listed);
+      const wide_int bins = wide_int(boxes) * shared.place->rows * shared.place->columns;
+      for (wide_int bin = 0; bin < bins;) {
+        int listed = 0;
+        for (; bin < bins && listed < shared.bins; bin += blockDim.x) {
+          listed = list_bins(bin, bins, listed);
+        }
+        add_listed(grad_output, listed);
+      }
     }
   }
 
@@ -277,17 +255,14 @@ __device__ inline void clear_sums(const Call& call) {
 extern "C" __global__ void __launch_bounds__(256)
     plan_windows(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
                  char* scratch, const roipool::Call call) {
-  using namespace roipool;
-  plan_boxes<BinTaps>({boxes, images, levels}, scratch, call,
-                      [&](wide_int box, const BoxPlan<BinTaps>& plan) {
-                        write_windows(Windows(scratch, call), call, box, plan);
-                      });
+  roipool::plan_all({boxes, images, levels}, scratch, call);
 }
 
+// Regions of moved bins point into the table of boxes, which has their offsets.
 extern "C" __global__ void __launch_bounds__(256, 5)
-    position_sensitive_backward(const roipool::Storage* __restrict__ grad_output,
-                                roipool::Storage* __restrict__ grad_features,
-                                char* __restrict__ scratch, const roipool::Call call) {
+    listed_bins_backward(const roipool::Value*, const roipool::Storage* __restrict__ grad_output,
+                         roipool::Storage* __restrict__ grad_features, char* __restrict__ scratch,
+                         const roipool::Call call) {
   using namespace roipool;
   const Shared shared(call);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
