@@ -21,7 +21,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +62,18 @@ def call_between_marks(tasks: Iterable[Any]) -> None:
     """Call each task once, then again between two marks."""
     from harness import ours
 
-    gc.disable()
     for task in tasks:
         call = ours.prepare(task)
         call()
-        os.getppid()
-        call()
-        os.getppid()
+        between_marks(call)
+
+
+def between_marks(call: Callable[[], Any]) -> None:
+    """Make a call between two marks."""
+    gc.disable()
+    os.getppid()
+    call()
+    os.getppid()
 
 
 def counted(script: str, cases: int, *options: str) -> list[dict[str, int]]:

@@ -27,8 +27,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from harness import ours
 from harness.workloads import WORKLOADS, Workload, changed, task_of
-from instructions import TOLERANCE, about, call_between_marks, events, profiles
+from instructions import TOLERANCE, about, between_marks, events, profiles
 
 import roipool
 from roipool.cli.files import replacing
@@ -93,9 +94,11 @@ def work() -> None:
     for _, workload, backward in rows():
         with (Path(os.environ[FOLDER]) / f"{workload.name} {backward}").open("rb") as stream:
             task = pickle.load(stream)
+        call = ours.prepare(task)
+        call()
         for threads in THREADS:
             roipool.set_num_threads(threads)
-            call_between_marks([task])
+            between_marks(call)
 
 
 def count() -> dict[str, list[Work]]:
