@@ -22,10 +22,8 @@ __device__ inline Axis<Value> moved_axis(const Boxes& boxes, const Call& call, D
 __device__ inline PointRegion region_of_box(const Boxes& boxes, const Call& call, wide_int box,
                                             wide_int image) {
   const Level& map = call.levels[0];
-  return {moved_axis(boxes, call, down, box, image),
-          moved_axis(boxes, call, across, box, image),
-          map.rows,
-          map.columns};
+  return {moved_axis(boxes, call, down, box, image), moved_axis(boxes, call, across, box, image),
+          map.rows, map.columns};
 }
 
 // The cells that a bin can read along an axis, or a few more.

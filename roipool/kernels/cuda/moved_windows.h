@@ -1,5 +1,5 @@
-// Bins that are moved, each by offsets of its own: their samples are found anew for each tile, since
-// the host could not bound a plan of them. Included by listed_bins_backward.cu.
+// Bins that are moved, each by offsets of its own: their samples are found anew for each tile,
+// since the host could not bound a plan of them. Included by listed_bins_backward.cu.
 #pragma once
 #include "points.h"
 #include "windows.h"

@@ -1,6 +1,6 @@
 // Unpooling: the gradient of a maximum whose argmax may be any cell of the map, with weight 1. A
-// block owns a pack of channels of a run of an image's cells: it reads the argmax of all boxes of that
-// image in their order, adds up in shared memory, and writes every cell once. The result is
+// block owns a pack of channels of a run of an image's cells: it reads the argmax of all boxes of
+// that image in their order, adds up in shared memory, and writes every cell once. The result is
 // therefore bitwise reproducible.
 //
 // Its warps take turns with batches of values. Each has sums of its own, so that none waits for
@@ -62,10 +62,10 @@ __device__ inline unsigned lanes_after() { return ~1u << lane_of_thread(); }
 
 // The shared memory of a block, and a warp's part of it.
 struct Room {
-  int pitch;    // from the sums of a channel to those of the next; odd, for different banks
-  int turns;    // warps of the block
-  int own;      // this warp's sums: the first of them
-  int unused;   // a place after all sums, of this thread alone
+  int pitch;   // from the sums of a channel to those of the next; odd, for different banks
+  int turns;   // warps of the block
+  int own;     // this warp's sums: the first of them
+  int unused;  // a place after all sums, of this thread alone
   Value* sums;
   UnsignedOffset* boxes;  // where the values of the listed boxes begin
   unsigned* masks;        // which boxes are listed

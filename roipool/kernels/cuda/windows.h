@@ -1,5 +1,5 @@
-// What a backward that lists bins knows of all boxes, in scratch memory: their images, and the cells
-// that their bins read.
+// What a backward that lists bins knows of all boxes, in scratch memory: their images, and the
+// cells that their bins read.
 #pragma once
 #include "plan.h"
 
