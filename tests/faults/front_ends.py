@@ -186,11 +186,11 @@ FRONT_ENDS = [
         OTHER,
     ),
     Fault(
-        "cupy: tables of odd strides",
+        "cupy: strides between numbers",
         "roipool/_arrays/_cupy.py",
-        "if stride % size:",
-        "if stride < 0:",
-        "a row stride that is not a multiple of the element size is rounded",
+        "    if address % size or any(stride % size for stride in strides):\n",
+        "    if address % size:\n",
+        "a row stride that is not a multiple of the element size is accepted",
         CUPY,
     ),
     Fault(
