@@ -26,6 +26,12 @@ class Agreement(NamedTuple):
     decisions: int
 
 
+def answer_on(backend: Backend, name: str) -> Answer:
+    """Return an answer; a GPU adds gradients of cells up in an order of its own."""
+    answer = ANSWERS[name]
+    return answer._replace(exact=answer.exact and not (backend.is_gpu and "gradient" in name))
+
+
 def agreement(answer: Answer, backend: Backend) -> Agreement:
     """Count over all cases with an answer of the system."""
     result = [
@@ -40,11 +46,12 @@ def agreement(answer: Answer, backend: Backend) -> Agreement:
 def test_agrees_with_the_released_wheel(
     name: str, backend: Backend, record_property: Callable[..., None]
 ) -> None:
-    result = agreement(ANSWERS[name], backend)
+    answer = answer_on(backend, name)
+    result = agreement(answer, backend)
     record_property("agreement", result._asdict())
     assert result.bits > 500 or "box gradient" in name
     assert result.decisions == 0
-    assert result.ulps == 0 or not ANSWERS[name].exact
+    assert result.ulps == 0 or not answer.exact
 
 
 # Goldens with separate inputs, and the tests that read them.

@@ -45,9 +45,10 @@ class Inputs:
 class Check(NamedTuple):
     """One answer of a system, and the call that should reproduce it.
 
-    `kind` is "bits" or "ulps". `terms` gives the sums of absolute terms; None asks `call` itself,
-    with the absolute values of features and gradient, which is right for every operation that is
-    a sum with positive weights or a maximum of such sums. `where` chooses comparable entries.
+    `kind` is "bits", "ulps", or "bits of the CPU" for sums that a GPU adds up in another order.
+    `terms` gives the sums of absolute terms; None asks `call` itself, with the absolute values of
+    features and gradient, which is right for every operation that is a sum with positive weights or
+    a maximum of such sums. `where` chooses comparable entries.
     """
 
     system: str
@@ -184,7 +185,7 @@ CHECKS = [
     Check("openvino", "rotated", rotated, "ulps", rotated_terms),
     Check("torchvision", "pool", pool, "bits"),
     Check("torchvision", "pool_argmax", pool_argmax, "bits"),
-    Check("torchvision", "pool_grad", pool_grad, "bits"),
+    Check("torchvision", "pool_grad", pool_grad, "bits of the CPU"),
     Check("torchvision", "align", align(), "ulps"),
     Check("torchvision", "align_grad", align_grad, "ulps"),
     Check("mmcv", "avg", align(), "ulps"),
@@ -192,7 +193,7 @@ CHECKS = [
     Check("mmcv", "max", align(mode="max"), "bits", where=has_samples),
     Check("mmcv", "max_grad", align_max_grad, "bits"),
     Check("mxnet", "pool", pool, "bits"),
-    Check("mxnet", "pool_grad", pool_grad, "bits"),
+    Check("mxnet", "pool_grad", pool_grad, "bits of the CPU"),
     Check("mxnet", "align", align(), "ulps"),
     Check("mxnet", "align_grad", align_grad, "ulps"),
     Check("onnxruntime", "maxroipool", pool, "bits"),
@@ -234,7 +235,8 @@ def test_agreement(check: Check, backend: Backend) -> None:
     result = agreement(check, backend)
     assert result.bits > 0
     assert result.decision == 0
-    assert check.kind == "ulps" or result.ulps == 0
+    is_exact = check.kind == "bits" or (check.kind == "bits of the CPU" and not backend.is_gpu)
+    assert result.ulps == 0 or not is_exact
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
