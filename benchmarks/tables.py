@@ -1,4 +1,4 @@
-"""Write the tables of benchmarks/README.md and README.md from the files in benchmarks/results.
+"""Write tables of benchmarks/README.md, README.md and docs/gpu.md from the files of results.
 
 The text between the markers ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` is replaced.
 benchmarks/run.sh runs this script last; it measures nothing.
@@ -53,34 +53,33 @@ def ratios(codes: str, operation: str, libraries: Sequence[str]) -> Values:
     return found
 
 
-def gpu_rows(operation: str, codes: str) -> list[Row]:
-    """Return the latest rows of scripts/gpu.sh with a cold cache."""
+def gpu_results() -> list[dict[str, Any]]:
+    """Return the latest results of scripts/gpu.sh."""
     folders = sorted(HERE.glob("results-*"), key=lambda path: path.name[-10:])  # by date
-    results = folders[-1].glob("bench*.json") if folders else []
-    return [
-        row
-        for path in results
-        for row in json.loads(path.read_text())["rows"]
-        if not row.get("absent")
-        and (row["operation"], row["clock"]) == (operation, "cold")
-        and row["code"] in codes.split()
-    ]
+    found = folders[-1].glob("bench*.json") if folders else []
+    paths = sorted(found, key=lambda path: (path.stem != "bench", path.name))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def gpu_rows(**wanted: Any) -> list[Row]:
+    """Return their rows with the given values, without absent libraries."""
+    rows = [row for found in gpu_results() for row in found["rows"] if not row.get("absent")]
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def gpu_ratios(operation: str, codes: str, dtype: str) -> Values:
-    """Return the ratios of torchvision's time on a GPU to roipool's."""
-    rows = [row for row in gpu_rows(operation, codes) if row["library"] == "torchvision"]
-    return {row["code"]: row["ratio"] for row in rows if row["dtype"] == dtype}
+    """Return the ratios of torchvision's time on a GPU to roipool's, for NCHW and a cold cache."""
+    rows = gpu_rows(
+        operation=operation, dtype=dtype, layout="NCHW", clock="cold", library="torchvision"
+    )
+    return {row["code"]: row["ratio"] for row in rows if row["code"] in codes.split()}
 
 
 def gpu_floors() -> Values:
     """Return the times of forwards on a GPU, relative to the memory's time."""
-    rows = gpu_rows("roi_align", "W1a W1b W3a W5a")
-    return {
-        row["code"]: row["times_floor"]
-        for row in rows
-        if (row["library"], row["dtype"]) == ("roipool", "float32")
-    }
+    wanted = {"dtype": "float32", "layout": "NCHW", "clock": "cold", "library": "roipool"}
+    rows = gpu_rows(operation="roi_align", **wanted)
+    return {row["code"]: row["times_floor"] for row in rows}
 
 
 def growth(series: str, operation: str = "roi_align") -> list[tuple[float, float]]:
@@ -411,6 +410,38 @@ def many_cores() -> str:
     return table(header, lines)
 
 
+def gpu() -> str:
+    """Return the times of calls on a GPU, and what the host takes for them."""
+    cases: dict[tuple[str, ...], dict[tuple[str, str], Row]] = {}
+    for row in gpu_rows():
+        name = f"{row['workload']} ({row['code']})" if row["code"] else row["workload"]
+        key = (name, f"`{row['operation']}`", row["dtype"], row["layout"])
+        cases.setdefault(key, {})[row["clock"], row["library"]] = row
+    lines = []
+    for key, found in cases.items():
+        mine, other = found["cold", "roipool"], found.get(("cold", "torchvision"))
+        hosts = [found.get(("launch", library)) for library in ("roipool", "torchvision")]
+        lines.append(
+            [
+                *key,
+                time(mine["median"]),
+                time(other["median"]) if other else "",
+                f"{number(other['ratio'])}x" if other else "",
+                number(mine["times_floor"]),
+                ", ".join(time(row["median"]) for row in hosts if row),
+            ]
+        )
+    if not lines:
+        return NOT_MEASURED
+    machine = gpu_results()[0]["machine"]
+    header = ("workload", "operation", "type", "layout", "roipool", "torchvision", "ratio")
+    text = table((*header, "x memory", "host"), lines)
+    return (
+        f"{text}\n\n{machine['device']}, CuPy {machine['cupy']}, Python {machine['python']}; "
+        f"{machine['date']}, commit {machine['commit'][:12]}"
+    )
+
+
 # The workloads and libraries of the README's table, described for readers without a key.
 README_WORKLOADS = {
     "W1a": "box head of Faster R-CNN, 4 maps, 1000 boxes",
@@ -456,7 +487,7 @@ def fill(path: Path, parts: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Fill both files."""
+    """Fill all files."""
     fill(
         HERE / "README.md",
         {
@@ -474,6 +505,7 @@ def main() -> None:
         },
     )
     fill(HERE.parent / "README.md", {"speed": readme()})
+    fill(HERE.parent / "docs" / "gpu.md", {"gpu": gpu()})
 
 
 if __name__ == "__main__":

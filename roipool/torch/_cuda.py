@@ -1,6 +1,6 @@
 """CUDA tensors: CuPy's arrays over their memory, on torch's current stream.
 
-Not run on a GPU yet. All memory comes from torch's allocator, so that a call can be captured in a
+All memory comes from torch's allocator, so that a call can be captured in a
 CUDA graph. Make one call before the capture: NVRTC takes half a second to compile each kernel.
 """
 

@@ -18,6 +18,8 @@ def folder(tmp_path: Path) -> Path:
     """A project with the scripts, but without results."""
     shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results*"))
     shutil.copy(BENCHMARKS.parent / "README.md", tmp_path)
+    (tmp_path / "docs").mkdir()
+    shutil.copy(BENCHMARKS.parent / "docs" / "gpu.md", tmp_path / "docs")
     (tmp_path / "benchmarks" / "results").mkdir()
     return tmp_path
 
@@ -69,7 +71,8 @@ def test_tables_and_verdicts(folder: Path) -> None:
 
 
 def test_the_latest_results_of_a_gpu_are_judged(folder: Path) -> None:
-    cold = {"clock": "cold", "dtype": "float32"}
+    cold = {"clock": "cold", "dtype": "float32", "layout": "NCHW"}
+    machine = dict.fromkeys(("device", "cupy", "python", "date", "commit"), "x")
     for device, ratio in (("one-2026-01-02", 3.5), ("another-2025-12-31", 2.0)):
         results = folder / "benchmarks" / f"results-{device}"
         results.mkdir()
@@ -77,16 +80,22 @@ def test_the_latest_results_of_a_gpu_are_judged(folder: Path) -> None:
             row("W1a", "roi_align", "roipool", 1, **cold),
             row("W1a", "roi_align", "torchvision", ratio, **cold),
             row("W1a", "roi_align", "torchvision", 1, **cold | {"clock": "warm"}),
+            row("W1a", "roi_align", "roipool", 1, **cold | {"clock": "launch"}),
+            row("W1a", "roi_align_backward", "roipool", 1, **cold),
             row("W1a", "roi_align_backward", "torchvision", 1.5, **cold),
         ]
-        (results / "bench.json").write_text(json.dumps({"rows": rows}))
-        half = row("W1a", "roi_align", "torchvision", 4.5, clock="cold", dtype="float16")
-        (results / "bench-float16.json").write_text(json.dumps({"rows": [half]}))
+        (results / "bench.json").write_text(json.dumps({"machine": machine, "rows": rows}))
+        half = cold | {"dtype": "float16"}
+        rows = [row("W1a", "roi_align", name, 4.5, **half) for name in ("roipool", "torchvision")]
+        (results / "bench-float16.json").write_text(json.dumps({"machine": machine, "rows": rows}))
     text = fill(folder)
     assert "| GPU forward, float32 NCHW, against torchvision: 3x | W1a 3.5x | yes |" in text
     assert "| GPU forward, float16 NCHW, against torchvision: 4x | W1a 4.5x | yes |" in text
     assert "deterministic, against torchvision: 2x | W1a 1.5x | no |" in text
     assert "| GPU forward: at most 3 times the memory time | W1a 2.5x | yes |" in text
+    page = (folder / "docs" / "gpu.md").read_text()
+    line = "| W1a (W1a) | `roi_align` | float32 | NCHW | 2 ms | 2 ms | 3.5x | 2.5 | 2 ms |"
+    assert line in page
 
 
 def test_lost_markers_are_an_error(folder: Path) -> None:
