@@ -189,10 +189,7 @@ extern "C" __global__ void store_double(const roipool::Axis<double>* axes, doubl
 """
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    [75, 80, 90, 100, 120],
-)
+@pytest.mark.parametrize("architecture", [75, 120])  # the oldest and the newest
 def test_geometry_compiles_for_gpus(architecture: int, compiler: None) -> None:
     if architecture not in nvrtc.architectures():
         pytest.skip(f"this version of NVRTC does not know sm_{architecture}")
