@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
 class SupportsDLPack(Protocol):
@@ -39,6 +39,16 @@ class SupportsDaskGraph(Protocol):
     def __dask_graph__(self) -> Any: ...
 
 
+class TensorDType(Protocol):
+    """An element type of PyTorch."""
+
+    @property
+    def is_floating_point(self) -> bool: ...
+
+    @property
+    def itemsize(self) -> int: ...
+
+
 AnyArray: TypeAlias = (
     SupportsDLPack | SupportsArrayInterface | SupportsCudaArrayInterface | SupportsDaskGraph
 )
@@ -48,6 +58,8 @@ ScalarT = TypeVar("ScalarT", bound=np.generic)
 Bytes: TypeAlias = NDArray[np.uint8] | NDArray[np.int8]  # maps that are pooled to float32
 Numbers: TypeAlias = AnyArray | ArrayLike
 Boxes: TypeAlias = AnyArray | ArrayLike | Sequence[AnyArray]  # one array, or one for each image
+
+PooledDType: TypeAlias = DTypeLike | TensorDType  # of pooled values
 
 Mode: TypeAlias = Literal["avg", "max"]
 Method: TypeAlias = Literal["bilinear", "nearest"]

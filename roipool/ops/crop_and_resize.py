@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._arguments import CROPS
@@ -15,7 +15,7 @@ from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call
-from roipool._types import AnyArray, ArrayT, Bytes, Method, Numbers
+from roipool._types import AnyArray, ArrayT, Bytes, Method, Numbers, PooledDType
 
 METHODS: dict[Method, Definition] = {
     "bilinear": Definition("crop_bilinear"),
@@ -59,7 +59,7 @@ def crop_and_resize(
     antialias: bool = ...,
     extrapolation_value: float = ...,
     layout: Layout = ...,
-    dtype: DTypeLike,
+    dtype: PooledDType,
     out: NDArray[Any] | None = ...,
 ) -> Any: ...
 @overload
@@ -73,7 +73,7 @@ def crop_and_resize(
     antialias: bool = ...,
     extrapolation_value: float = ...,
     layout: Layout = ...,
-    dtype: DTypeLike | None = ...,
+    dtype: PooledDType | None = ...,
     out: ArrayT | None = ...,
 ) -> ArrayT: ...
 @by_front_end
@@ -87,7 +87,7 @@ def crop_and_resize(
     antialias: bool = False,
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
-    dtype: DTypeLike | None = None,
+    dtype: PooledDType | None = None,
     out: ArrayT | None = None,
 ) -> ArrayT:
     """Cut each box out of its map and resize it to a fixed grid.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args, overload
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._definitions import Definition
@@ -14,7 +14,7 @@ from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call, MaxRules
-from roipool._types import AnyArray, ArrayT, Boxes, Bytes, Mode, Numbers, ScalarT
+from roipool._types import AnyArray, ArrayT, Boxes, Bytes, Mode, Numbers, PooledDType, ScalarT
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 # A sample outside the map takes part in a maximum, as in mmcv.
@@ -62,7 +62,7 @@ def roi_align(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: bool = ...,
-    dtype: DTypeLike,
+    dtype: PooledDType,
     out: NDArray[Any] | None = ...,
 ) -> Any: ...
 @overload
@@ -78,7 +78,7 @@ def roi_align(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[False] = ...,
-    dtype: DTypeLike | None = ...,
+    dtype: PooledDType | None = ...,
     out: ArrayT | None = ...,
 ) -> ArrayT: ...
 @overload
@@ -110,7 +110,7 @@ def roi_align(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
-    dtype: DTypeLike | None = ...,
+    dtype: PooledDType | None = ...,
     out: NDArray[ScalarT] | None = ...,
 ) -> tuple[NDArray[ScalarT], NDArray[np.signedinteger[Any]]]: ...
 @overload
@@ -126,7 +126,7 @@ def roi_align(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
-    dtype: DTypeLike | None = ...,
+    dtype: PooledDType | None = ...,
     out: ArrayT | None = ...,
 ) -> tuple[ArrayT, ArrayT]: ...
 @by_front_end
@@ -142,7 +142,7 @@ def roi_align(
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",
     return_argmax: bool = False,
-    dtype: DTypeLike | None = None,
+    dtype: PooledDType | None = None,
     out: ArrayT | None = None,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Pool each box to a fixed grid from bilinear samples, without rounding the box.

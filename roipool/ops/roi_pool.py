@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._definitions import Definition
@@ -14,7 +14,7 @@ from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call, MaxRules
-from roipool._types import AnyArray, ArrayT, Boxes, Bytes, Numbers, ScalarT
+from roipool._types import AnyArray, ArrayT, Boxes, Bytes, Numbers, PooledDType, ScalarT
 
 RULES = MaxRules(argmax_is_cell=True)
 
@@ -47,7 +47,7 @@ def roi_pool(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: bool = ...,
-    dtype: DTypeLike,
+    dtype: PooledDType,
     out: NDArray[Any] | None = ...,
 ) -> Any: ...
 @overload
@@ -60,7 +60,7 @@ def roi_pool(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[False] = ...,
-    dtype: DTypeLike | None = ...,
+    dtype: PooledDType | None = ...,
     out: ArrayT | None = ...,
 ) -> ArrayT: ...
 @overload
@@ -86,7 +86,7 @@ def roi_pool(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
-    dtype: DTypeLike | None = ...,
+    dtype: PooledDType | None = ...,
     out: NDArray[ScalarT] | None = ...,
 ) -> tuple[NDArray[ScalarT], NDArray[np.signedinteger[Any]]]: ...
 @overload
@@ -99,7 +99,7 @@ def roi_pool(
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
     return_argmax: Literal[True],
-    dtype: DTypeLike | None = ...,
+    dtype: PooledDType | None = ...,
     out: ArrayT | None = ...,
 ) -> tuple[ArrayT, ArrayT]: ...
 @by_front_end
@@ -112,7 +112,7 @@ def roi_pool(
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",
     return_argmax: bool = False,
-    dtype: DTypeLike | None = None,
+    dtype: PooledDType | None = None,
     out: ArrayT | None = None,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Pool each box to a fixed grid by the maximum over whole map cells.

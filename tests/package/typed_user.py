@@ -15,6 +15,7 @@ from typing import Any, assert_type
 import dask.array as da
 import jax
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -87,6 +88,7 @@ def tensors(maps: Tensor, rois: Tensor, images: Tensor, parts: Sequence[Tensor])
     assert_type(roipool.crop_and_resize_backward_boxes(maps, maps, rois, images), Tensor)
     assert_type(roipool.assign_levels(rois, 2, 5), Tensor)
     assert_type(roipool.torch.roi_align(maps, rois, 7, aligned=False), Tensor)
+    assert_type(roipool.crop_and_resize(maps, rois, images, 7, dtype=torch.float16), Tensor)
     assert_type(roipool.torch.roi_pool(maps, parts, 7, return_argmax=True), tuple[Tensor, Tensor])
     with roipool.torch.override_torchvision():
         pass
