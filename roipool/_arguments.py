@@ -668,6 +668,8 @@ def real_number(name: str, value: Any) -> float:
 
 def any_float(name: str, value: Any) -> float:
     """Return any real scalar as a float; text, booleans and arrays of several are errors."""
+    if type(value) is float and value == value:  # the usual one, in a tenth of the time
+        return value
     try:
         scalar = np.asarray(value)
     except (TypeError, ValueError):

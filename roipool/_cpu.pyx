@@ -671,13 +671,15 @@ cdef list boxes_of_maps(regions, pooling):
 cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
     """Set a map, its boxes, and the definition with its options."""
     cdef Request* request = &level.request
+    cdef Job* job = &level.job
     scale, boxes, batch_indices, rows = boxes_of_map
     describe_maps(level, dtype, map_shape, batch_indices, pooling.output_size, pooling.layout)
     (name, _, sampling, request.aligned, request.angle_scale, request.offset_factor,
      groups, depth) = pooling.definition
-    if groups != (1, 1):
-        level.job.group_rows, level.job.group_columns = pooling.group_size
-        level.job.channels //= level.job.group_rows * level.job.group_columns
+    job.group_rows, job.group_columns = groups
+    if job.group_rows < 1 or job.group_columns < 1:  # each bin a group
+        job.group_rows, job.group_columns = pooling.group_size
+    job.channels //= job.group_rows * job.group_columns
     request.definition = <Definition><int>_DEFINITIONS[name]
     request.scale = scale
     request.double_precision = level.job.storage == float64_storage
@@ -729,9 +731,10 @@ def average(features, regions, pooling, out):
     """Pool by weighted averages."""
     cdef vector[Level] levels = vector[Level](len(features))
     cdef int i
-    if len(features[0]) == 0:  # no images
+    cdef bint has_images = cnp.PyArray_DIM(<cnp.ndarray>features[0], 0) > 0
+    if not has_images:
         fill(out, pooling.empty_value)
-    if len(features[0]) == 0 or out.size == 0:
+    if not has_images or cnp.PyArray_SIZE(<cnp.ndarray>out) == 0:
         return
     parts = boxes_of_maps(regions, pooling)
     if regions.levels is not None and sum([len(part[1]) for part in parts]) < len(out):
