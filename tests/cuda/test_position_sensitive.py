@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support import emulator, simt
 from _support.backends import Backend
 from _support.catalogue import Array, both_layouts, every_form, in_layout, to_nchw
 from _support.compare import assert_same_bits, compute_type
@@ -160,13 +159,3 @@ def test_no_boxes_and_boxes_of_no_image(gpu: Backend, layout: Any) -> None:
         assert not gpu.to_host(pooled).any()
         back = roipool.ps_roi_pool_backward(pooled + 1, boxes, shape, layout=layout)
         assert not gpu.to_host(back).any()
-
-
-@pytest.mark.thorough
-@both_layouts
-def test_nothing_races(layout: Any) -> None:
-    """On the simulator of warps, which ends a launch that has a race."""
-    if (missing := emulator.why_not()) is not None:
-        pytest.skip(missing)
-    with emulator.active(), simt.simulated():
-        check_call(Backend("emulator"), np.dtype(np.float32), layout, *CASES[1])
