@@ -38,7 +38,6 @@ template <Vote kind>
 void vote(Warp& warp, const Instruction& instruction, u32 mask) {
   const u32 asked = u32(warp.lanes(instruction.operands[2])[__builtin_ctz(mask)]);
   check_collective(warp, instruction, asked, mask);
-  ++warp.block->machine.counts->collectives;
   const u32 votes = ballot(warp, instruction, mask);
   const u32 result = kind == vote_ballot ? votes : kind == vote_any ? votes != 0 : votes == mask;
   for_each_lane(mask, [&](int lane) { warp.lanes(instruction.operands[0])[lane] = result; });
@@ -47,7 +46,6 @@ void vote(Warp& warp, const Instruction& instruction, u32 mask) {
 void match_any(Warp& warp, const Instruction& instruction, u32 mask) {
   const u32 asked = u32(warp.lanes(instruction.operands[2])[__builtin_ctz(mask)]);
   check_collective(warp, instruction, asked, mask);
-  ++warp.block->machine.counts->collectives;
   const u64* values = warp.lanes(instruction.operands[1]);
   u32 same[warp_size] = {};
   for_each_lane(mask, [&](int lane) {
@@ -65,7 +63,6 @@ template <Shuffle kind>
 void shuffle(Warp& warp, const Instruction& instruction, u32 mask) {
   const u32 asked = u32(warp.lanes(instruction.operands[4])[__builtin_ctz(mask)]);
   check_collective(warp, instruction, asked, mask);
-  ++warp.block->machine.counts->collectives;
   u64 values[warp_size];
   memcpy(values, warp.lanes(instruction.operands[1]), sizeof values);
   for_each_lane(mask, [&](int lane) {
@@ -86,23 +83,19 @@ void shuffle(Warp& warp, const Instruction& instruction, u32 mask) {
 void warp_barrier(Warp& warp, const Instruction& instruction, u32 mask) {
   const u32 asked = u32(warp.lanes(instruction.operands[0])[__builtin_ctz(mask)]);
   check_collective(warp, instruction, asked & warp.all, mask);
-  ++warp.block->machine.counts->warp_barriers;
   ++warp.warp_barriers;
 }
 
 // ---- Control
 
 void branch(Warp& warp, const Instruction& instruction, u32 taken) {
-  Counts& counts = *warp.block->machine.counts;
   Stacked& top = warp.stack.back();
   const u32 others = top.mask & ~taken;
-  ++counts.branches;
   if (!others) {
     top.next = instruction.target;
   } else if (!taken) {
     ++top.next;
   } else {
-    ++counts.divergent_branches;
     const int meet = instruction.reconvergence;
     const int next = top.next + 1;
     top.next = meet;
@@ -118,7 +111,6 @@ void leave(Warp& warp, const Instruction&, u32 mask) {
 
 void block_barrier(Warp& warp, const Instruction& instruction, u32 mask) {
   if (mask != warp.all) fail(warp, instruction, "a barrier that some threads of a warp miss");
-  ++warp.block->machine.counts->barriers;
   ++warp.warp_barriers;
   warp.at_barrier = true;
 }
@@ -160,48 +152,6 @@ u32 guarded(Warp& warp, const Instruction& instruction, u32 mask) {
   return result;
 }
 
-// ---- Time. Within a basic block, instructions begin when their operands are ready, in any order: an
-// assembler moves loads to the front, but none from shared memory before a store to it. A basic block
-// starts when the one before has begun all of its own, other than those that cost nothing: a move
-// only gives a result another name, and waits for none.
-
-void end_basic_block(Warp& warp) {
-  warp.start = warp.latest = std::max(warp.latest, warp.start + warp.slots);
-  warp.slots = 0;
-}
-
-void take_time(Warp& warp, const Instruction& instruction) {
-  Machine& machine = warp.block->machine;
-  const Cost& cost = machine.costs[&instruction - machine.program];
-  if (cost.starts_block) end_basic_block(warp);
-  f64 begin = warp.start;
-  const auto wait_for = [&](s32 number) {
-    if (number >= 0) begin = std::max(begin, warp.ready[number]);
-  };
-  wait_for(instruction.guard);
-  for (int n = cost.results; n < 8; ++n) wait_for(instruction.operands[n]);
-  if (instruction.space == shared_memory && instruction.width > 0) {
-    if (cost.results) begin = std::max(begin, warp.stored);
-    if (!cost.results) warp.stored = std::max(warp.stored, begin);
-  }
-  const f64 end = begin + (machine.missed ? machine.miss_latency : cost.latency);
-  for (int n = 0; n < cost.results; ++n) warp.ready[instruction.operands[n]] = end;
-  if (cost.slots > 0) warp.latest = std::max(warp.latest, cost.results ? begin : end);
-  warp.slots += cost.slots;
-  warp.block->timing.slots += cost.slots;
-}
-
-// All warps go on when the last has come; returns that time.
-f64 meet(Block& block) {
-  f64 last = 0;
-  for (Warp& warp : block.warps) {
-    end_basic_block(warp);
-    last = std::max(last, warp.start);
-  }
-  for (Warp& warp : block.warps) warp.start = warp.latest = last;
-  return last;
-}
-
 // Runs a warp until it waits at a barrier or has ended.
 void run_warp(Warp& warp) {
   Machine& machine = warp.block->machine;
@@ -215,16 +165,12 @@ void run_warp(Warp& warp) {
     const Instruction& instruction = machine.program[top.next];
     const Operation operation = machine.operations[instruction.operation];
     const u32 mask = guarded(warp, instruction, top.mask);
-    ++machine.counts->warp_instructions;
-    machine.counts->thread_instructions += __builtin_popcount(top.mask);
-    machine.missed = false;
     if (operation == branch) {
       branch(warp, instruction, mask);
     } else {
       if (operation != leave || !mask) ++top.next;
       if (mask) operation(warp, instruction, mask);
     }
-    if (machine.costs) take_time(warp, instruction);
   }
 }
 
@@ -254,8 +200,6 @@ void start_warp(Block& block, int number) {
     }
     numbers[12 * warp_size] = lane;
   }
-  warp.start = warp.latest = warp.slots = warp.stored = 0;
-  warp.ready.assign(machine.costs ? warp.registers.size() / warp_size : 0, 0);
   warp.exited = 0;
   warp.warp_barriers = 0;
   warp.at_barrier = false;
@@ -265,7 +209,6 @@ void start_warp(Block& block, int number) {
 void run_block(Block& block) {
   const Machine& machine = block.machine;
   block.barriers = 0;
-  block.timing = {};
   block.shared.assign(machine.shared_bytes, 0xff);
   block.pieces.assign(machine.shared_bytes / piece_bytes + 1, Piece());
   for (size_t n = 0; n < block.warps.size(); ++n) start_warp(block, static_cast<int>(n));
@@ -273,7 +216,6 @@ void run_block(Block& block) {
     for (Warp& warp : block.warps) run_warp(warp);
     const auto waits = [](const Warp& warp) { return warp.at_barrier; };
     const size_t waiting = std::count_if(block.warps.begin(), block.warps.end(), waits);
-    block.timing.cycles = meet(block);
     if (waiting == 0) return;
     if (waiting != block.warps.size()) throw Fault("a barrier that some warps of a block miss");
     for (Warp& warp : block.warps) warp.at_barrier = false;
@@ -291,31 +233,21 @@ struct Launch {  // as kernel.py has it
   u64 number_of_registers;
   const Instruction* program;
   u64 length;
-  const u64* blocks;  // those to run
-  u64 number_of_blocks;
-  const Cost* costs;  // of each instruction, or null
-  f64 miss_latency;
-  // Of each of these blocks, or null: counts up to its end; its time.
-  Counts* counts_after;
-  Timing* timings;
 };
 
-void run(const Launch& launch, Counts& counts) {
+void run(const Launch& launch) {
   std::vector<Operation> table;
   for (const auto& [name, operation] : operations()) table.push_back(operation);
   Machine machine = {launch.program,
                      int(launch.length),
                      table.data(),
-                     &counts,
                      launch.arguments,
                      launch.argument_bytes,
                      launch.shared_bytes,
                      launch.local_bytes,
                      {},
                      {},
-                     {},
-                     launch.costs,
-                     launch.miss_latency};
+                     {}};
   std::copy_n(launch.grid, 3, machine.grid);
   std::copy_n(launch.threads, 3, machine.threads);
   for (u64 n = 0; n < launch.number_of_regions; ++n) {
@@ -330,12 +262,8 @@ void run(const Launch& launch, Counts& counts) {
       warp.registers.insert(warp.registers.end(), warp_size, launch.registers[n]);
     }
   }
-  for (u64 n = 0; n < launch.number_of_blocks; ++n) {
-    block.number = launch.blocks[n];
-    run_block(block);
-    if (launch.counts_after) launch.counts_after[n] = counts;
-    if (launch.timings) launch.timings[n] = block.timing;
-  }
+  const u64 blocks = u64(launch.grid[0]) * launch.grid[1] * launch.grid[2];
+  for (; block.number < blocks; ++block.number) run_block(block);
 }
 
 }  // namespace
@@ -343,10 +271,10 @@ void run(const Launch& launch, Counts& counts) {
 }  // namespace simt
 
 // Returns what is wrong, or null.
-extern "C" const char* run_launch(const simt::Launch* launch, simt::Counts* counts) {
+extern "C" const char* run_launch(const simt::Launch* launch) {
   static thread_local std::string message;
   try {
-    simt::run(*launch, *counts);
+    simt::run(*launch);
     return nullptr;
   } catch (const std::exception& error) {
     message = error.what();

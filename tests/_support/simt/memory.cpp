@@ -1,4 +1,4 @@
-// Loads, stores and atomics: where they go, what they cost, and what is wrong with them.
+// Loads, stores and atomics: where they go, and what is wrong with them.
 #include <algorithm>
 #include <cstring>
 
@@ -79,19 +79,6 @@ struct Request {
     }
     fail(warp, instruction, out_of_bounds);
   }
-
-  // How many different sectors of global memory it touches.
-  int sectors() const {
-    u64 found[warp_size];
-    int count = 0;
-    for_each_lane(mask, [&](int lane) {
-      const Region& region = *regions[lane];
-      const u64 sector = region.address + region.sector(addresses[lane]);
-      if (count == 0 || found[count - 1] != sector) found[count++] = sector;
-    });
-    if (!std::is_sorted(found, found + count)) std::sort(found, found + count);
-    return static_cast<int>(std::unique(found, found + count) - found);
-  }
 };
 
 // ---- Races
@@ -150,6 +137,11 @@ void check_shared(const Request& request, int lane, Kind kind) {
   }
 }
 
+void check_shared(const Request& request, Kind kind) {
+  if (request.space != shared_memory) return;
+  for_each_lane(request.mask, [&](int lane) { check_shared(request, lane, kind); });
+}
+
 // `written`: the lane's bytes, or null of a read. To write what is there already is no race:
 // forwards compute a few channels twice.
 void check_global(const Request& request, int lane, const u8* written) {
@@ -174,79 +166,12 @@ void check_global(const Request& request, int lane, const u8* written) {
   }
 }
 
-// ---- Costs
-
-// Turns in which a warp's request to shared memory is served: in one, each bank gives one word. 32
-// lanes take a turn together for up to 4 bytes each, 16 for 8, 8 for 16.
-void count_shared(const Request& request) {
-  Counts& counts = *request.warp.block->machine.counts;
-  const int words = std::max(request.bytes / 4, 1);
-  const int together = warp_size / words;
-  for (int first = 0; first < warp_size; first += together) {
-    u64 seen[banks][warp_size];
-    int number[banks] = {};
-    int most = 0;
-    const u32 group = together == warp_size ? whole_warp : ((1u << together) - 1) << first;
-    for_each_lane(request.mask & group, [&](int lane) {
-      for (int n = 0; n < words; ++n) {
-        const u64 word = request.addresses[lane] / 4 + n;
-        u64* others = seen[word % banks];
-        int& count = number[word % banks];
-        if (std::find(others, others + count, word) == others + count) others[count++] = word;
-        most = std::max(most, count);
-      }
-    });
-    counts.shared_wavefronts += most;
-    counts.shared_least_wavefronts += most > 0;
-  }
-  ++counts.shared_requests;
-}
-
-void count_global(const Request& request, Kind kind) {
-  Machine& machine = request.warp.block->machine;
-  Counts& counts = *machine.counts;
-  const u32 block = static_cast<u32>(request.warp.block->number) + 1;
-  const int count = request.sectors();
-  const u64 bytes = u64(__builtin_popcount(request.mask)) * request.bytes;
-  for_each_lane(request.mask, [&](int lane) {
-    Region& region = *request.regions[lane];
-    const u64 sector = region.sector(request.addresses[lane]);
-    u32& seen = kind == loads ? region.loaded[sector] : region.stored[sector];
-    if (kind == loads) {
-      counts.unique_load_sectors += seen == 0;
-      counts.block_load_sectors += seen != block;
-      machine.missed |= seen != block;
-    } else {
-      counts.unique_store_sectors += seen == 0;
-    }
-    seen = block;
-  });
-  if (kind == loads) {
-    ++counts.load_requests, counts.load_sectors += count, counts.load_bytes += bytes;
-  } else if (kind == stores) {
-    ++counts.store_requests, counts.store_sectors += count, counts.store_bytes += bytes;
-  } else {
-    ++counts.atomic_requests, counts.atomic_sectors += count;
-  }
-}
-
-void account(const Request& request, Kind kind) {
-  if (request.space == shared_memory) {
-    count_shared(request);
-    for_each_lane(request.mask, [&](int lane) { check_shared(request, lane, kind); });
-  } else if (request.space == global_memory) {
-    count_global(request, kind);
-  } else if (request.space == local_memory) {
-    ++request.warp.block->machine.counts->local_requests;
-  }
-}
-
 }  // namespace
 
 static void load(Warp& warp, const Instruction& instruction, u32 mask) {
   const int width = instruction.width, vector = instruction.vector;
   const Request request(warp, instruction, mask, instruction.operands[vector]);
-  account(request, loads);
+  check_shared(request, loads);
   for_each_lane(mask, [&](int lane) {
     if (request.space == global_memory) check_global(request, lane, nullptr);
     const u8* from = request.host[lane];
@@ -263,7 +188,7 @@ static void load(Warp& warp, const Instruction& instruction, u32 mask) {
 static void store(Warp& warp, const Instruction& instruction, u32 mask) {
   const int width = instruction.width;
   const Request request(warp, instruction, mask, instruction.operands[0]);
-  account(request, stores);
+  check_shared(request, stores);
   for_each_lane(mask, [&](int lane) {
     u8 bytes[16];
     for (int n = 0; n < instruction.vector; ++n) {
@@ -278,16 +203,7 @@ static void store(Warp& warp, const Instruction& instruction, u32 mask) {
 template <class T, T combine(T, T)>
 static void atomic(Warp& warp, const Instruction& instruction, u32 mask) {
   const Request request(warp, instruction, mask, instruction.operands[1]);
-  account(request, atomics);
-  u64 addresses[warp_size];
-  int different = 0;
-  for_each_lane(mask, [&](int lane) {
-    u64* const end = addresses + different;
-    if (std::find(addresses, end, request.addresses[lane]) == end) {
-      addresses[different++] = request.addresses[lane];
-    }
-  });
-  warp.block->machine.counts->atomic_conflicts += __builtin_popcount(mask) - different;
+  check_shared(request, atomics);
   for_each_lane(mask, [&](int lane) {
     T before;
     memcpy(&before, request.host[lane], sizeof before);
@@ -297,10 +213,7 @@ static void atomic(Warp& warp, const Instruction& instruction, u32 mask) {
   });
 }
 
-template <class T>
-static T sum_of(T a, T b) {
-  return a + b;
-}
+static u32 sum(u32 a, u32 b) { return a + b; }
 static s32 smaller(s32 a, s32 b) { return std::min(a, b); }
 static s32 larger(s32 a, s32 b) { return std::max(a, b); }
 
@@ -308,10 +221,7 @@ void enter_memory(Table& table) {
   table["ld"] = load;
   table["st"] = store;
   for (const std::string name : {"atom", "red"}) {
-    table[name + ".add.f32"] = atomic<f32, sum_of>;
-    table[name + ".add.f64"] = atomic<f64, sum_of>;
-    table[name + ".add.u32"] = atomic<u32, sum_of>;
-    table[name + ".add.u64"] = atomic<u64, sum_of>;
+    table[name + ".add.u32"] = atomic<u32, sum>;
     table[name + ".min.s32"] = atomic<s32, smaller>;
     table[name + ".max.s32"] = atomic<s32, larger>;
   }
