@@ -65,7 +65,7 @@ struct BinByBin {
 
   explicit BinByBin(const Bins& bins) : bins(bins), sink(bins.sink_of(0)) {}
 
-  // Of so many definitions that compilers would rather call it: two dozen instructions for each bin.
+  // Of so many definitions that compilers would rather call it: two dozen instructions a bin.
   __attribute__((always_inline)) void begin_bin(int next, wide_int total) {
     finish_bin();
     bin = next;
