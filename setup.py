@@ -29,7 +29,7 @@ from setuptools.command.build_ext import build_ext
 
 KERNELS = Path("roipool") / "kernels"
 ADDRESSES = runpy.run_path("roipool/_addresses.py")
-ENGINES = ("maximum", "average", "position_sensitive")  # the one that takes longer first
+ENGINES = ("maximum", "average", "position_sensitive", "bytes")  # what takes longer first
 
 # Decisions (floor, ceil, outside the map) must not depend on the compiler: no contraction.
 GEOMETRY_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"]
@@ -39,6 +39,7 @@ CONTRACTION = {
     "average": "-ffp-contract=fast",
     "position_sensitive": "-ffp-contract=fast",
     "maximum": "-ffp-contract=off",
+    "bytes": "-ffp-contract=off",
 }
 # Python's own flags ask for debug information, ten times the size of the code.
 asked_flags = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()

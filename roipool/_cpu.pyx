@@ -20,7 +20,7 @@ cimport numpy as cnp
 from cython.parallel cimport parallel, prange, threadid
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport INT32_MAX, int8_t, uint8_t
+from libc.stdint cimport INT32_MAX
 from libc.string cimport memcpy, memset, strcpy
 from libcpp.vector cimport vector
 
@@ -79,10 +79,6 @@ cdef extern from "kernels/cpu/float_environment.h" namespace "roipool" nogil:
     ctypedef unsigned long long FloatEnvironment
     FloatEnvironment enter_standard_floats() noexcept
     void leave_standard_floats(FloatEnvironment) noexcept
-
-
-cdef extern from "kernels/cpu/bytes.h" namespace "roipool" nogil:
-    void store_bytes[Byte](const float*, wide_int, Byte*) noexcept
 
 
 cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
@@ -168,6 +164,7 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
 
     cdef struct Engine:
         const char* name
+        void (*store_bytes)(const float*, wide_int, bint, void*) noexcept nogil
 
     cdef struct Level:
         Request request
@@ -751,7 +748,7 @@ cdef wide_int values_of_task = 1 << 16  # that are turned into bytes
 
 
 def store_rounded(values, out):
-    """Write float32 values in another type, both in C order; of bytes see kernels/cpu/bytes.h."""
+    """Write float32 values in another type, both in C order; of bytes see kernels/cpu/bytes.cpp."""
     cdef wide_int count, task, begin, number
     cdef const float* value = <const float*>address(values)
     cdef char* byte = <char*>address(out)
@@ -769,10 +766,7 @@ def store_rounded(values, out):
         for task in prange((count + values_of_task - 1) // values_of_task):
             begin = task * values_of_task
             number = min(values_of_task, count - begin)
-            if is_signed:
-                store_bytes[int8_t](value + begin, number, <int8_t*>byte + begin)
-            else:
-                store_bytes[uint8_t](value + begin, number, <uint8_t*>byte + begin)
+            engine.store_bytes(value + begin, number, is_signed, byte + begin)
         leave_standard_floats(environment)
 
 

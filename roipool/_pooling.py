@@ -33,9 +33,9 @@ from roipool._layout import (
 # An array of the call's library; the public functions' annotations say which.
 Result: TypeAlias = Any
 
-# Values that are computed before they are rounded to another type: 1 MiB stays in a core's cache,
-# and 8 MiB are written there; below BOXES_OF_PART boxes to a thread the engine would use fewer.
-LEAST_AT_ONCE, MOST_AT_ONCE, BOXES_OF_PART = 2**18, 2**21, 16
+# Values that are computed before they are rounded to another type: by one thread so many that they
+# stay in a core's cache, by several so many that each has work.
+AT_ONCE_BY_ONE, AT_ONCE_BY_SEVERAL = 2**18, 2**21
 
 
 class MaxRules(NamedTuple):
@@ -460,11 +460,8 @@ class Call:
 
     def _number_at_once(self, values: int) -> int:
         """Return how many boxes, of so many values, are pooled before they are rounded."""
-        wanted = MOST_AT_ONCE
-        if self.library is NUMPY:
-            threads = _cpu.num_threads()
-            wanted = BOXES_OF_PART * threads * values if threads > 1 else LEAST_AT_ONCE
-        return max(1, min(max(wanted, LEAST_AT_ONCE), MOST_AT_ONCE) // values)
+        is_one = self.library is NUMPY and _cpu.num_threads() == 1
+        return max(1, (AT_ONCE_BY_ONE if is_one else AT_ONCE_BY_SEVERAL) // values)
 
     def _one_of_alike(
         self, features: Sequence[Array], regions: Regions

@@ -170,8 +170,8 @@ def test_bytes_are_rounded_half_to_even_and_limited(filling: str, dtype: str) ->
 def test_boxes_are_rounded_part_by_part(
     name: str, size: int, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pooling, "LEAST_AT_ONCE", 500)
-    monkeypatch.setattr(_pooling, "MOST_AT_ONCE", 500)
+    for limit in ("AT_ONCE_BY_ONE", "AT_ONCE_BY_SEVERAL"):
+        monkeypatch.setattr(_pooling, limit, 500)
     rng = np.random.default_rng(size)
     maps = in_layout(rng.integers(0, 256, (2, 3, 9, 11)).astype(np.uint8), layout)
     boxes, images = rng.uniform(0, 1, (40, 4)), rng.integers(0, 2, 40)
@@ -285,7 +285,7 @@ def test_a_picture_is_not_copied(name: str, dtype: str, layout: str) -> None:
         roipool.set_num_threads(threads)
         roipool.set_cache_limit(limit)
         roipool.free_memory()
-    rounded = 0 if dtype == "float32" else 4 * _pooling.MOST_AT_ONCE
+    rounded = 0 if dtype == "float32" else 4 * _pooling.AT_ONCE_BY_SEVERAL
     assert windows <= grown < windows + rounded + 4 * MIB < maps.nbytes / 2
 
 

@@ -34,8 +34,9 @@ FILES = {
     f"{KERNELS}/cpu/average.cpp": '#include "lanes.h"\nstatic int average = lanes();\n',
     f"{KERNELS}/cpu/maximum.cpp": "static int maximum = 2;\n",
     f"{KERNELS}/cpu/position_sensitive.cpp": "static int position_sensitive = 3;\n",
+    f"{KERNELS}/cpu/bytes.cpp": "static int bytes = 4;\n",
 }
-EVERY_OBJECT = {"_cpu", "average", "maximum", "position_sensitive"}
+EVERY_OBJECT = {"_cpu", "average", "maximum", "position_sensitive", "bytes"}
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ namespace roipool {
   void position_sensitive_forward(const Job&, wide_int task, char* scratch);        \
   void position_sensitive_backward(const Job&, wide_int task, char* scratch);       \
   void position_sensitive_backward_boxes(const Job&, wide_int task, char* scratch); \
+  void store_bytes(const float* from, wide_int count, bool is_signed, void* to);    \
   }                                                                                 \
   const Engine isa##_engine = {#isa,                                                \
                                isa::average_forward,                                \
@@ -25,7 +26,8 @@ namespace roipool {
                                isa::maximum_backward,                               \
                                isa::position_sensitive_forward,                     \
                                isa::position_sensitive_backward,                    \
-                               isa::position_sensitive_backward_boxes};
+                               isa::position_sensitive_backward_boxes,              \
+                               isa::store_bytes};
 
 ROIPOOL_DECLARE_ENGINE(baseline)
 #ifdef ROIPOOL_X86_ENGINES

@@ -238,6 +238,8 @@ struct Engine {
   Runner position_sensitive_forward;
   Runner position_sensitive_backward;
   Runner position_sensitive_backward_boxes;
+  // Rounds values to bytes.
+  void (*store_bytes)(const float* from, wide_int count, bool is_signed, void* to);
 };
 
 }  // namespace roipool

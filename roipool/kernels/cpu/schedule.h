@@ -242,6 +242,11 @@ inline bool is_worth_ordering(const Job& job, int threads, const ReachOfParts& g
   return minimum(given.cells, given.boxes.cells) * blocks / threads > visits;
 }
 
+// The boxes of a forward's part, at least: so many of few bins, one of a large crop.
+inline wide_int least_boxes_of_part(const Job& job) {
+  return clamp(4096 / maximum<wide_int>(1, bins_of_box(job)), 1, 16);
+}
+
 // Forward: pack either the window of a part's boxes once per channel block or each box's own,
 // whichever copies less; divide an image's boxes where there are too few blocks for all threads.
 inline void schedule_forward(Job& job, int threads, bool of_maximum) {
@@ -249,7 +254,7 @@ inline void schedule_forward(Job& job, int threads, bool of_maximum) {
   job.vectors = vectors_of_block(job);
   size_tile(job);
   job.non_temporal = uses_non_temporal_stores(job, bins_of_boxes(job));
-  job.parts = parts_for(job, threads, job.chunk.boxes(), 16);
+  job.parts = parts_for(job, threads, job.chunk.boxes(), least_boxes_of_part(job));
   ReachOfParts reach = reach_of_parts(job);
   if (is_worth_ordering(job, threads, reach)) {
     for (wide_int image = 0; image < job.images; ++image) {

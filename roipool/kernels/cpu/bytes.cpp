@@ -1,13 +1,13 @@
-// Pooled values as bytes, of pictures.
-#pragma once
+// Pooled values as bytes, of pictures. Built once per instruction set, whose vectors compilers use.
 #include <stdint.h>
 #include <string.h>
 
 #include <limits>
 
-#include "../config.h"
+#include "job.h"
 
 namespace roipool {
+namespace ROIPOOL_ENGINE {
 
 // Turns the bits of a float into a whole number that is ordered as floats are, and back.
 inline int32_t ordered_bits(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
@@ -41,4 +41,13 @@ inline void store_bytes(const float* from, wide_int count, Byte* to) {
   for (wide_int i = 0; i < count; ++i) to[i] = byte_of<Byte>(from[i]);
 }
 
+void store_bytes(const float* from, wide_int count, bool is_signed, void* to) {
+  if (is_signed) {
+    store_bytes(from, count, static_cast<int8_t*>(to));
+  } else {
+    store_bytes(from, count, static_cast<uint8_t*>(to));
+  }
+}
+
+}  // namespace ROIPOOL_ENGINE
 }  // namespace roipool
