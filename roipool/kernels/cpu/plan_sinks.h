@@ -66,7 +66,10 @@ struct BinByBin {
   explicit BinByBin(const Bins& bins) : bins(bins), sink(bins.sink_of(0)) {}
 
   // Of so many definitions that compilers would rather call it: two dozen instructions a bin.
-  __attribute__((always_inline)) void begin_bin(int next, wide_int total) {
+#ifndef __wasm__  // the page's module is to be small
+  __attribute__((always_inline))
+#endif
+  void begin_bin(int next, wide_int total) {
     finish_bin();
     bin = next;
     sink = bins.sink_of(bin);
