@@ -29,7 +29,7 @@ from setuptools.command.build_ext import build_ext
 
 KERNELS = Path("roipool") / "kernels"
 ADDRESSES = runpy.run_path("roipool/_addresses.py")
-ENGINES = ("maximum", "average", "position_sensitive", "bytes")  # what takes longer first
+ENGINES = ("maximum", "average", "position_sensitive", "bytes")  # the slowest to compile first
 
 # Decisions (floor, ceil, outside the map) must not depend on the compiler: no contraction.
 GEOMETRY_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"]

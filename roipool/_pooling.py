@@ -410,11 +410,11 @@ class Call:
         filled, dtype = None, self._dtype
         if dtype is None:
             dtype = given[0].dtype
-            if dtype.itemsize == 1:  # found first, for the sake of small calls, like what follows
+            if dtype.itemsize == 1:  # looking up every dtype would take small calls longer
                 dtype = POOLED_DTYPES[dtype]
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, tuple(shape), dtype, **self._arrays)
-        if self._device is None:
+        if self._device is None:  # on a host, without a call of a method
             return self.library.empty(shape, dtype) if filled is None else filled
         if filled is None or self._is_channels_last(given, layout):
             return self._empty(shape, dtype, given, layout)
