@@ -1,15 +1,16 @@
 """Time ROI align of volumes beside that of maps, and beside the loop of a fork on a CPU.
 
-    python benchmarks/volumes.py
+    python benchmarks/volumes.py --threads 2
 
-Everything runs on one thread in turns, and the least processor time of each counts. *Per sample* is
-the time of `roi_align_3d` for each sample of a channel, over that of `roi_align` on maps that have
-as many cells and as long boxes. *Loop* is the time of `volume_loop.cpp`, which needs g++, over that
-of `roi_align_3d`.
+Everything runs in turns, and the least time of each counts. *Per sample* is the time of
+`roi_align_3d` for each sample of a channel, over that of `roi_align` on maps that have as many
+cells and as long boxes. *Loop* is the time of `volume_loop.cpp`, which needs g++ and has one
+thread, over that of `roi_align_3d`.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import math
 import subprocess
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 import roipool
 
 LOOP = Path(__file__).with_name("volume_loop.cpp")
-CHANNELS, BINS, REPEATS = 64, 7, 5
+CHANNELS, BINS, REPEATS = 64, 7, 9
 BOXES = {2: 700, 3: 100}  # of maps, of volumes: as many pooled values
 # Planes, rows and columns of volumes, and rows and columns of maps with as many cells.
 SIZES = {"in the cache": ((24, 24, 24), (118, 118)), "in memory": ((64, 64, 64), (512, 512))}
@@ -124,19 +125,21 @@ class Loop:
 
 
 def least_times(*calls: Callable[[], Any]) -> list[float]:
-    """Return the least processor time of each call, in seconds; they take turns."""
+    """Return the least time of each call, in seconds; they take turns."""
     times = [math.inf] * len(calls)
     for _ in range(REPEATS):
         for number, call in enumerate(calls):
-            start = time.process_time()
+            start = time.perf_counter()
             call()
-            times[number] = min(times[number], time.process_time() - start)
+            times[number] = min(times[number], time.perf_counter() - start)
     return times
 
 
 def main() -> None:
     """Print a table."""
-    roipool.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2, help="threads of roipool")
+    roipool.set_num_threads(parser.parse_args().threads)
     print("| volumes | sides | samples | | time | per sample | loop |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:

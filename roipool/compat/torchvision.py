@@ -31,9 +31,11 @@ from roipool.compat._torchvision_ps import (
     ps_roi_pool,
     ps_roi_pool_backward,
 )
+from roipool.compat._torchvision_quantised import QUANTISED_FORM, qroi_align
 
 __all__ = [
     "FORM",
+    "QUANTISED_FORM",
     "MultiScaleRoIAlign",
     "PSRoIAlign",
     "PSRoIPool",
@@ -43,6 +45,7 @@ __all__ = [
     "ps_roi_align_backward",
     "ps_roi_pool",
     "ps_roi_pool_backward",
+    "qroi_align",
     "roi_align",
     "roi_align_backward",
     "roi_pool",

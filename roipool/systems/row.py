@@ -107,6 +107,8 @@ class System(NamedTuple):
     rounds_from : str
         The type whose results those of narrower types are, rounded; "" where boxes, too, have the
         type of the features.
+    returns_codes : bool
+        Whether features and pooled values are codes of numbers, in the same type.
     finite : bool
         Whether boxes must be finite.
     takes_no_rows : bool
@@ -157,6 +159,7 @@ class System(NamedTuple):
     dtypes: tuple[str, ...] = DTYPES
     layouts: tuple[str, ...] = ("NCHW",)
     rounds_from: str = "float32"
+    returns_codes: bool = False
     finite: bool = False
     takes_no_rows: bool = True
     forms: tuple[str, ...] = FORMS

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from roipool._dtypes import BYTES
 from roipool.compat import torchvision
 from roipool.reference import (
     ROI_ALIGN,
@@ -17,7 +21,7 @@ from roipool.systems.boxes import PER_IMAGE
 from roipool.systems.core import LEVELS
 from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import ALIGN, POOL, from_lowest
-from roipool.systems.row import Compared, Oracle, Results, System, names_of
+from roipool.systems.row import Compared, FloatArray, Oracle, Results, System, names_of
 from roipool.verification import pyramids
 from roipool.verification.case import Case
 from roipool.verification.released import Answer
@@ -70,6 +74,25 @@ def _nan_without_samples(case: Case, results: Results) -> Results:
         if all(map(math.isfinite, sides)) and 0 in map(math.ceil, sides):
             pooled[k] = math.nan
     return results | {"pooled": pooled}
+
+
+def _from_zero_point(case: Case) -> Case:
+    """Return the numbers of steps from 0 that the codes stand for."""
+    return replace(case, maps=case.maps - case.options["input_zero_point"])
+
+
+def _as_codes(case: Case, results: Results) -> Results:
+    """Return the codes for numbers of steps from 0, not yet rounded."""
+    limits = np.iinfo(case.dtype)
+    codes = results["pooled"] + case.options["input_zero_point"]
+    return {"pooled": codes.clip(limits.min, limits.max)}
+
+
+def _largest_code(case: Case) -> FloatArray:
+    """Return a bound for each box: sums are of codes and of the zero point, subtracted after."""
+    largest = max(1.0, np.abs(case.maps).max(initial=0.0))
+    share = abs(case.options["input_zero_point"]) / largest
+    return np.full(len(case.rois), 1 + share, np.float32)
 
 
 def _of_pictures(case: Case) -> dict[str, Any]:
@@ -160,6 +183,18 @@ _PS_ALIGN = System(
         )
     },
 )
+_QUANTISED = System(
+    "compat.torchvision.qroi_align",
+    stored=("torchvision_quantised",),
+    options=("spatial_scale", "sampling_ratio", "aligned", "input_scale", "input_zero_point"),
+    samples="grid",
+    names=names_of(torchvision.QUANTISED_FORM),
+    dtypes=BYTES,
+    rounds_from="",
+    returns_codes=True,
+    oracle=Oracle(ALIGN, _from_zero_point, _as_codes, largest_sum=_largest_code),
+    is_semantics=False,
+)
 SYSTEMS = {
     "torchvision.roi_pool": _POOL,
     "torchvision.roi_align": _ALIGN,
@@ -181,6 +216,7 @@ SYSTEMS = {
     "torchvision.PSRoIAlign": _PS_ALIGN.only_called(
         forward="compat.torchvision.PSRoIAlign.forward", backward=""
     ),
+    "torchvision.qroi_align": _QUANTISED,
     "torchvision.MultiScaleRoIAlign": System(
         "compat.torchvision.MultiScaleRoIAlign.forward",
         "compat.torchvision.MultiScaleRoIAlign.backward",

@@ -111,8 +111,8 @@ def known_arguments(case: Case) -> dict[str, Any]:
         "input_shape": in_layout_shape(case.maps.shape, case.layout),
         "output_size": (rows, columns),
         "crop_size": (rows, columns),
-        **dict.fromkeys(("pooled_h", "output_height", "crop_height"), rows),
-        **dict.fromkeys(("pooled_w", "output_width", "crop_width"), columns),
+        **dict.fromkeys(("pooled_h", "pooled_height", "output_height", "crop_height"), rows),
+        **dict.fromkeys(("pooled_w", "pooled_width", "output_width", "crop_width"), columns),
         "layout": case.layout,
         "out": None,
     }

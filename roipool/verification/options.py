@@ -105,6 +105,15 @@ def _gamma(rng: Random, system: System) -> float:
     return min(abs(gamma), 1.0) if system.scales == "up to 1" else gamma
 
 
+def _step(rng: Random, system: System) -> float:
+    return float(np.float32(rng.choice((1.0, 0.1, 1 / 256, rng.uniform(0.001, 10)))))
+
+
+def _zero_point(rng: Random, system: System) -> int:
+    """Draw a code that all types of maps have."""
+    return 0 if rng.random() < 0.3 else int(rng.integers(128))
+
+
 DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "spatial_scale": _spatial_scale,
     "sampling_ratio": _sampling_ratio,
@@ -125,5 +134,7 @@ DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "canonical_box_size": _canonical_size,
     "canonical_scale": _canonical_size,
     "canonical_level": _canonical_level,
+    "input_scale": _step,
+    "input_zero_point": _zero_point,
     "pooler_type": _one_of("ROIAlign", "ROIAlignV2"),
 }

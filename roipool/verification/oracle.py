@@ -433,8 +433,9 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
 
 def problem_of_types(case: Case, got: Results) -> str | None:
     """Return the problem with the results' types, or None."""
+    returns_codes = SYSTEMS[case.operation].returns_codes
     for name, array in got.items():
-        wanted = dtypes()[case.pooled_dtype]
+        wanted = dtypes()[case.dtype if returns_codes else case.pooled_dtype]
         if name in SLOPES:
             wanted = np.dtype(case.real)
         if not name.startswith("argmax") and array.dtype.newbyteorder("=") != wanted:

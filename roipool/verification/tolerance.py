@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 # Types that only store numbers: stored bits of the significand, and the least normal exponent.
-_STORED = {"float16": (10, -14), "bfloat16": (7, -126)}
+# Whole numbers are one apart, as the subnormal numbers of such a type are.
+_STORED = {"float16": (10, -14), "bfloat16": (7, -126), "uint8": (0, 0), "int8": (0, 0)}
 TINY_PRODUCTS = 16  # subnormal products that may be added up for one number
 
 

@@ -15,7 +15,7 @@ import roipool
 from roipool.compat import caffe, maskrcnn_benchmark, mmcv, mxnet, onnx, paddle, torchvision
 from roipool.systems import SYSTEMS
 from roipool.verification.call import Call, function_of, run
-from roipool.verification.case import Case
+from roipool.verification.case import Case, held_by
 
 SHAPE = (2, 3, 6, 7)  # too few channels for kernels that process several at once
 MAPS = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
@@ -33,6 +33,8 @@ OPTIONS: dict[str, Any] = {
     "aligned_mode": "half_pixel",
     "clockwise": True,
     "extrapolation_value": 0.5,
+    "input_scale": 0.5,
+    "input_zero_point": 3,
     "transform_fpcoor": True,
     "num_orientations": 3,
 }
@@ -43,7 +45,8 @@ def calls_of(name: str, **more: Any) -> list[Call]:
     row = SYSTEMS[name]
     options = {**{option: OPTIONS[option] for option in row.options if option in OPTIONS}, **more}
     maps = MAPS.repeat(row.groups_of(options, GRAD.shape[2:]), axis=1)
-    case = Case(name, maps, GRAD, ROIS, options=options, layout=row.layouts[0])
+    dtype = "float32" if "float32" in row.dtypes else row.dtypes[0]
+    case = held_by(Case(name, maps, GRAD, ROIS, options=options, layout=row.layouts[0]), dtype)
     calls: list[Call] = []
     run(case, roipool, row, calls=calls)
     return calls

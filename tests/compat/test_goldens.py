@@ -75,6 +75,7 @@ ELSEWHERE = {
     "antialias": "ops/test_antialias.py",
     "torchvision_multiscale": "compat/test_pyramids.py",
     "torchvision_ps": "compat/test_position_sensitive.py",
+    "torchvision_quantised": "compat/test_quantised.py",
 }
 
 
