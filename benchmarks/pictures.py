@@ -105,6 +105,11 @@ def by_roipool_float32(task: Task, threads: int) -> tuple[str, Crop]:
     return by_roipool(task, threads, "float32")
 
 
+def by_roipool_from_float32(task: Task, threads: int) -> tuple[str, Crop]:
+    """Crop a picture that was converted before, in one call."""
+    return by_roipool(task._replace(photo=task.photo.astype(np.float32)), threads, "float32")
+
+
 def by_opencv(task: Task, threads: int) -> tuple[str, Crop]:
     """Resize one box after the other."""
     import cv2
@@ -161,7 +166,8 @@ def by_torchvision(task: Task, threads: int) -> tuple[str, Crop]:
 
 LIBRARIES: dict[str, Callable[[Task, int], tuple[str, Crop]]] = {
     "roipool": by_roipool,
-    "roipool, float32": by_roipool_float32,
+    "roipool, float32 crops": by_roipool_float32,
+    "roipool, float32 picture": by_roipool_from_float32,
     "OpenCV": by_opencv,
     "Pillow": by_pillow,
     "torchvision": by_torchvision,

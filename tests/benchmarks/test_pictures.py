@@ -27,8 +27,12 @@ def test_each_workload_is_measured(workload: Workload) -> None:
     assert ((right - left > 16) == (workload.name != "larger")).all()
     assert (bottom > top).all()
     rows = measure(task, 1, 2)
-    assert [row.library for row in rows] == ["roipool", "roipool, float32"]
-    assert [len(row.seconds) for row in rows] == [2, 2]
+    assert [row.library for row in rows] == [
+        "roipool",
+        "roipool, float32 crops",
+        "roipool, float32 picture",
+    ]
+    assert [len(row.seconds) for row in rows] == [2, 2, 2]
     assert rows[0].levels == pytest.approx(0.5, abs=0.01)
 
 
