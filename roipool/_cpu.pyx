@@ -54,8 +54,10 @@ cdef extern from "kernels/cpu/memory.h" namespace "roipool" nogil:
     cdef cppclass BlockCache:
         void clear() noexcept
         void set_limit(size_t) noexcept
+        void set_lent_limit(size_t) noexcept
         size_t limit() noexcept
         size_t bytes() noexcept
+        size_t lent_bytes() noexcept
 
     BlockCache& block_cache() noexcept
     void* allocate(size_t) noexcept
@@ -378,9 +380,19 @@ def cache_limit():
     return block_cache().limit()
 
 
+def set_lent_limit(size_t n_bytes):
+    """Set how many bytes beyond the cache's limit are kept while the system does not need them."""
+    block_cache().set_lent_limit(n_bytes)
+
+
 def cached_bytes():
     """Return how many bytes of freed memory are cached now."""
     return block_cache().bytes()
+
+
+def lent_bytes():
+    """Return how many bytes are kept beyond the cache's limit."""
+    return block_cache().lent_bytes()
 
 
 def free_cached_memory():

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from roipool import _cpu
-from roipool._cpu_quota import cpu_quota
 from roipool._errors import shown
+from roipool._limits import cpu_quota, lendable_memory
 
 MIB = 2**20
 DEFAULT_CACHE_MIB = 128
 MAX_CACHE_MIB = 2**20
+LENT_SHARE = 1 / 8  # of the memory that the process may use
 
 # A larger result has left the processor's caches before it is read.
 NON_TEMPORAL_BYTES = 2**24
@@ -154,10 +155,15 @@ def set_cache_limit(mebibytes: int) -> None:
     process that makes no more calls keeps its cache: see :func:`free_memory`. The default limit is
     the value of the environment variable ``ROIPOOL_CACHE_MIB``, or else 128 MiB.
 
+    On Linux, blocks of 2 MiB and more stay in the cache beyond the limit, up to an eighth of the
+    memory that the process or its container has, but are lent to the system: it takes them as soon
+    as any process needs memory (``MADV_FREE``). Until then, they count as resident memory.
+
     Parameters
     ----------
     mebibytes : int
-        From 0, which caches nothing, to 1048576. Memory beyond the limit is freed at once.
+        From 0, which caches and lends nothing, to 1048576. Memory beyond the limit is lent or freed
+        at once.
 
     Raises
     ------
@@ -263,6 +269,7 @@ def _integer(name: str, value: Any, smallest: int, largest: int) -> int:
 
 _cpu.use_non_temporal_stores(NON_TEMPORAL_BYTES)
 _cpu.set_cache_limit(DEFAULT_CACHE_MIB * MIB)
+_cpu.set_lent_limit(int(LENT_SHARE * lendable_memory()))
 try:
     _environment = read_environment(os.environ)
 except ValueError as error:

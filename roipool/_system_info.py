@@ -66,6 +66,7 @@ def facts() -> dict[str, Any]:
         "instruction_set": _cpu.instruction_set(),
         "cache_limit_mib": get_cache_limit(),
         "cached_bytes": _cpu.cached_bytes(),
+        "lent_bytes": _cpu.lent_bytes(),
         "ROIPOOL_ISA": os.environ.get("ROIPOOL_ISA") or None,
         **gpu_facts(),
     }
@@ -146,8 +147,9 @@ def described(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     sets = ", ".join(report["instruction_sets"])
     forced = ", forced by ROIPOOL_ISA" if report["ROIPOOL_ISA"] else ""
     yield "instruction set", f"{report['instruction_set']}{forced}; usable: {sets}"
-    cached = report["cached_bytes"] / MIB
-    yield "memory cache", f"up to {report['cache_limit_mib']} MiB, {cached:.1f} MiB now"
+    cached, lent = report["cached_bytes"] / MIB, report["lent_bytes"] / MIB
+    also = f", {lent:.1f} MiB lent to the system" if lent else ""
+    yield "memory cache", f"up to {report['cache_limit_mib']} MiB, {cached:.1f} MiB now{also}"
     for name, label in {"torch": "PyTorch", "jax": "JAX"}.items():
         if report.get(name):
             yield label, report[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from _support.run_python import run_python
 
 import roipool
 from roipool import _cpu
+from roipool._limits import lendable_memory
+from roipool._settings import LENT_SHARE
 
 MIB = 2**20
 STATM = Path("/proc/self/statm")
@@ -31,8 +34,28 @@ def empty_cache() -> Iterator[None]:
     roipool.free_memory()
 
 
+@pytest.fixture
+def lending() -> Iterator[None]:
+    """Lend up to 40 MiB beyond a cache of 10 MiB."""
+    roipool.set_cache_limit(10)
+    _cpu.set_lent_limit(40 * MIB)
+    yield
+    _cpu.set_lent_limit(int(LENT_SHARE * lendable_memory()))
+
+
 def array_of(mebibytes: float) -> np.ndarray:
     return _cpu.empty_array((int(mebibytes * MIB),), np.dtype(np.uint8))
+
+
+def resident() -> int:
+    return int(STATM.read_text().split()[1]) * mmap.PAGESIZE
+
+
+def lent_by_the_process() -> int:
+    """Return how many bytes the system may take at any moment."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    (kibibytes,) = (line.split()[1] for line in lines if line.startswith("LazyFree:"))
+    return int(kibibytes) * 1024
 
 
 def address(array: np.ndarray) -> int:
@@ -100,6 +123,84 @@ def test_a_lower_limit_holds_at_once() -> None:
     assert _cpu.cached_bytes() == 0
     array_of(8)
     assert _cpu.cached_bytes() == 0
+
+
+@needs_linux
+def test_a_block_beyond_the_limit_is_lent_and_serves_again(lending: None) -> None:
+    first = array_of(16)
+    first[...] = 7
+    where = address(first)
+    del first
+    assert _cpu.cached_bytes() == 0
+    assert 16 * MIB <= _cpu.lent_bytes() <= 17 * MIB
+    assert lent_by_the_process() >= 15 * MIB
+    again = array_of(15)
+    assert address(again) == where
+    assert _cpu.lent_bytes() == 0
+    again[...] = 8  # which ends the loan
+    assert lent_by_the_process() < MIB
+
+
+@needs_linux
+def test_the_oldest_blocks_are_lent_first_and_returned_first(lending: None) -> None:
+    blocks = [array_of(8) for _ in range(7)]
+    addresses = [address(block) for block in blocks]
+    while blocks:
+        del blocks[0]
+    assert 8 * MIB <= _cpu.cached_bytes() <= 9 * MIB  # the last one
+    assert 32 * MIB <= _cpu.lent_bytes() <= 34 * MIB  # the four before it
+    taken = [array_of(8) for _ in range(5)]
+    assert [address(block) for block in taken] == addresses[:1:-1]
+
+
+@needs_linux
+def test_what_is_lent_returns_like_what_is_cached(lending: None) -> None:
+    def use_others() -> None:
+        for _ in range(400):
+            array_of(0.01)
+
+    ends: list[Callable[[], None]] = [
+        roipool.free_memory,
+        lambda: roipool.set_cache_limit(0),
+        lambda: _cpu.set_lent_limit(0),
+        use_others,
+    ]
+    before = resident()
+    for end in ends:
+        roipool.set_cache_limit(10)
+        _cpu.set_lent_limit(40 * MIB)
+        array_of(30)[...] = 1
+        assert _cpu.lent_bytes() >= 30 * MIB
+        end()
+        assert _cpu.lent_bytes() == 0
+        assert resident() <= before + 10 * MIB
+
+
+@needs_linux
+def test_results_in_lent_memory_are_right(lending: None) -> None:
+    rng = np.random.default_rng(0)
+    maps = rng.standard_normal((2, 64, 120, 150), dtype=np.float32)
+    rois = np.column_stack([rng.integers(0, 2, 200), rng.uniform(0, 100, (200, 4))])
+    first = roipool.roi_align(maps, rois, 14)
+    gradient = roipool.roi_align_backward(first, rois, maps.shape)
+    for _ in range(3):
+        pooled = roipool.roi_align(maps, rois, 14)
+        np.testing.assert_array_equal(pooled, first)
+        again = roipool.roi_align_backward(pooled, rois, maps.shape)
+        np.testing.assert_array_equal(again, gradient)
+        del pooled, again
+        assert _cpu.lent_bytes() > 0
+
+
+@needs_linux
+def test_a_forked_process_has_what_is_lent_to_itself(lending: None) -> None:
+    array_of(16)[...] = 7
+    assert _cpu.lent_bytes() > 0
+    if (child := os.fork()) == 0:
+        array_of(16)[...] = 8
+        os._exit(0 if _cpu.lent_bytes() >= 16 * MIB else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert 8 not in array_of(16)
 
 
 def test_no_more_than_some_blocks_are_cached() -> None:
@@ -170,10 +271,6 @@ def test_plans_do_not_grow_with_the_boxes(name: str) -> None:
     call()
     bound = 2 * bytes_of_tap * TAPS_OF_CHUNK + 8 * MIB
     assert _cpu.cached_bytes() < bound < bytes_of_tap * TAPS
-
-
-def resident() -> int:
-    return int(STATM.read_text().split()[1]) * mmap.PAGESIZE
 
 
 @needs_linux

@@ -1,10 +1,12 @@
 // Memory that is used again. The kernel clears each page before it hands it out, which for a large
 // result costs more than the pooling itself, and allocators return large blocks at once.
 //
-// Freed blocks go to a cache. An allocation of about the same size takes one from there. A block
-// returns to the system when the cache would exceed its limit (the oldest first), or when
-// `max_age` allocations, of whatever size, did not need it. There is no timer: a process that makes
-// no more calls keeps what is cached, at most the limit, until it is told to free it.
+// Freed blocks go to a cache. An allocation of about the same size takes one from there. When the
+// cache would exceed its limit, the oldest blocks are lent to the system: Linux may take their pages
+// whenever memory is short, and as long as it does not, an allocation finds them as they were. Up to
+// a second limit, that is; beyond it, and where there is no such loan, blocks return to the system.
+// So does every block that `max_age` allocations, of whatever size, did not need. There is no timer:
+// a process that makes no more calls keeps what is cached until it is told to free it.
 //
 // Nothing here throws: NumPy calls it through C function pointers.
 #pragma once
@@ -123,6 +125,18 @@ inline void system_free(char* start, size_t capacity) noexcept {
   }
 }
 
+// Lets the system take a mapping's pages from now on until they are written to; what they held may
+// be lost. Returns whether it can.
+inline bool lend_block(char* start, size_t capacity) noexcept {
+#if defined(__linux__) && defined(MADV_FREE)
+  return is_mapping(capacity) && madvise(start, capacity, MADV_FREE) == 0;
+#else
+  (void)start;
+  (void)capacity;
+  return false;
+#endif
+}
+
 // ---- The cache
 
 class BlockCache {
@@ -145,13 +159,15 @@ class BlockCache {
 
   void free(char* start, size_t capacity) noexcept {
     const std::lock_guard<std::mutex> guard(mutex_);
-    if (capacity > limit_) {
+    if (limit_ == 0) {
       system_free(start, capacity);
       return;
     }
-    shrink(limit_ - capacity, max_cached_blocks - 1);
-    blocks_[count_++] = {start, capacity, allocations_.load(std::memory_order_relaxed)};
+    if (count_ == max_cached_blocks) release(0);
+    blocks_[count_++] = {start, capacity, allocations_.load(std::memory_order_relaxed), false};
     bytes_ += capacity;
+    if (capacity > limit_) lend(count_ - 1);  // which costs no other its place
+    hold_limits();
   }
 
   // To be called for each allocation, cached or not.
@@ -159,18 +175,25 @@ class BlockCache {
     const uint64_t now = 1 + allocations_.fetch_add(1, std::memory_order_relaxed);
     if (now % allocations_per_check != 0) return;
     const std::lock_guard<std::mutex> guard(mutex_);
-    while (count_ > 0 && now - blocks_[0].freed_at >= max_age) release_oldest();
+    while (count_ > 0 && now - blocks_[0].freed_at >= max_age) release(0);
   }
 
   void clear() noexcept {
     const std::lock_guard<std::mutex> guard(mutex_);
-    shrink(0, 0);
+    while (count_ > 0) release(0);
   }
 
   void set_limit(size_t bytes) noexcept {
     const std::lock_guard<std::mutex> guard(mutex_);
     limit_ = bytes;
-    shrink(limit_, max_cached_blocks);
+    hold_limits();
+  }
+
+  // How many bytes may be lent to the system, besides those cached.
+  void set_lent_limit(size_t bytes) noexcept {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    lent_limit_ = bytes;
+    hold_limits();
   }
 
   size_t limit() noexcept {
@@ -183,6 +206,11 @@ class BlockCache {
     return bytes_;
   }
 
+  size_t lent_bytes() noexcept {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return lent_bytes_;
+  }
+
   // Around a fork, so that the child does not inherit a mutex that a thread holds which it lacks.
   void lock() noexcept { mutex_.lock(); }
   void unlock() noexcept { mutex_.unlock(); }
@@ -192,19 +220,39 @@ class BlockCache {
     char* start;
     size_t capacity;
     uint64_t freed_at;  // number of the latest allocation then
+    bool is_lent;
   };
 
-  void shrink(size_t bytes, int blocks) noexcept {
-    while (bytes_ > bytes || count_ > blocks) release_oldest();
+  // Without a cache nothing is lent either.
+  void hold_limits() noexcept {
+    while (bytes_ > limit_) lend(oldest(false));
+    while (lent_bytes_ > (limit_ == 0 ? 0 : lent_limit_)) release(oldest(true));
   }
 
-  void release_oldest() noexcept {
-    system_free(blocks_[0].start, blocks_[0].capacity);
-    remove(0);
+  int oldest(bool is_lent) const noexcept {
+    int index = 0;
+    while (blocks_[index].is_lent != is_lent) ++index;
+    return index;
+  }
+
+  void lend(int index) noexcept {
+    Block& block = blocks_[index];
+    if (block.capacity > lent_limit_ || !lend_block(block.start, block.capacity)) {
+      release(index);
+      return;
+    }
+    block.is_lent = true;
+    bytes_ -= block.capacity;
+    lent_bytes_ += block.capacity;
+  }
+
+  void release(int index) noexcept {
+    system_free(blocks_[index].start, blocks_[index].capacity);
+    remove(index);
   }
 
   void remove(int index) noexcept {
-    bytes_ -= blocks_[index].capacity;
+    (blocks_[index].is_lent ? lent_bytes_ : bytes_) -= blocks_[index].capacity;
     --count_;
     for (int i = index; i < count_; ++i) blocks_[i] = blocks_[i + 1];
   }
@@ -213,8 +261,10 @@ class BlockCache {
   std::atomic<uint64_t> allocations_{0};
   Block blocks_[max_cached_blocks];  // the oldest first
   int count_ = 0;
-  size_t bytes_ = 0;
+  size_t bytes_ = 0;  // of blocks that are not lent
   size_t limit_ = 0;
+  size_t lent_bytes_ = 0;
+  size_t lent_limit_ = 0;
 };
 
 // It is never destroyed: arrays may outlive everything else at the interpreter's end.

@@ -1,27 +1,36 @@
-"""The quota of CPU time, in the files of both versions of Linux's control groups.
+"""Limits of processor time and memory, in the files of both versions of Linux's control groups.
 
 `tests/faults/quota.sh` does the same in a real group, for which it must be root.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from _support.platforms import needs_linux
 
-from roipool._cpu_quota import cpu_quota
+from roipool._limits import cpu_quota, lendable_memory
 
 V1 = "4:memory:/\n3:cpuset:/\n2:cpu,cpuacct:{}\n1:name=systemd:/\n"
 V2 = "0::{}\n"
 
 
-def quota_of(root: Path, groups: str, files: Mapping[str, str]) -> int | None:
-    """Return the quota that a system with these files in ``/sys/fs/cgroup`` grants."""
+def write_system(root: Path, groups: str, files: Mapping[str, str], policy: str = "0") -> None:
+    """Write the files of a system with these groups, whose files are in ``/sys/fs/cgroup``."""
     texts = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    for name, text in {"proc/self/cgroup": groups, **texts}.items():
+    proc = {"proc/self/cgroup": groups, "proc/sys/vm/overcommit_memory": f"{policy}\n"}
+    for name, text in {**proc, **texts}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
+
+
+def quota_of(root: Path, groups: str, files: Mapping[str, str]) -> int | None:
+    """Return the quota that such a system grants."""
+    write_system(root, groups, files)
     return cpu_quota(root)
 
 
@@ -97,3 +106,47 @@ def test_groups_of_another_form(tmp_path: Path, groups: str) -> None:
 
 def test_a_system_without_groups(tmp_path: Path) -> None:
     assert cpu_quota(tmp_path) is None
+
+
+PHYSICAL = (
+    os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if sys.platform == "linux" else 0
+)
+
+
+@needs_linux
+@pytest.mark.parametrize(
+    ("groups", "files", "memory"),
+    [
+        (V2.format("/job"), {}, PHYSICAL),
+        (V2.format("/job"), {"job/memory.max": "max\n"}, PHYSICAL),
+        (V2.format("/job"), {"job/memory.max": "1048576\n"}, 2**20),
+        (V2.format("/job"), {"job/memory.max": "max\n", "memory.max": "4096\n"}, 4096),
+        (V1.format("/"), {"memory/memory.limit_in_bytes": "8192\n"}, 8192),
+        (V1.format("/"), {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, PHYSICAL),
+        (V2.format("/"), {"memory.max": "-3\n"}, 0),
+        (V2.format("/"), {"memory.max": "some\n"}, PHYSICAL),
+    ],
+)
+def test_memory_of_the_tightest_group(
+    tmp_path: Path, groups: str, files: dict[str, str], memory: int
+) -> None:
+    write_system(tmp_path, groups, files)
+    assert lendable_memory(tmp_path) == memory
+
+
+@needs_linux
+def test_nothing_is_lent_where_addresses_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    write_system(tmp_path, V2.format("/"), {}, policy="2")
+    assert lendable_memory(tmp_path) == 0
+    write_system(tmp_path, V2.format("/"), {})
+    assert lendable_memory(tmp_path) == PHYSICAL
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2**32, resource.RLIM_INFINITY))
+    assert lendable_memory(tmp_path) == 0
+
+
+def test_a_system_that_does_not_tell_lends_nothing(tmp_path: Path) -> None:
+    assert lendable_memory(tmp_path) == 0
