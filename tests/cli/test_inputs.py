@@ -212,7 +212,7 @@ def test_coco_of_several_images_needs_to_know_which(capsys: pytest.CaptureFixtur
 
 def test_bad_arrays(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("flat.npy", np.zeros(4))
-    np.save("deep.npy", np.zeros((1, 1, 1, 1, 1)))
+    np.save("deep.npy", np.zeros((1, 1, 1, 1, 1, 1)))
     np.save("complex.npy", np.zeros((4, 4), complex))
     np.save("object.npy", np.array([{}, None]), allow_pickle=True)
     np.savez("several.npz", a=np.zeros(1), b=np.zeros(1))
