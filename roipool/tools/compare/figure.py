@@ -115,10 +115,15 @@ def save(figure: Figure, stream: BinaryIO, kind: str) -> None:
 
 
 def _name_lines(group: Group) -> list[str]:
-    """Return the names of a group in lines that fit, with the part after @ on its own line."""
+    """Return the names of a group in lines that fit, with the part after @ on its own line.
+
+    A longer function's name is on a line of its own, too.
+    """
     lines: list[str] = []
     for name in group.members:
         whole = name if len(name) <= _NAME_WIDTH else name.replace("@", " @").replace("[", " [")
+        if max(map(len, whole.split())) > _NAME_WIDTH:
+            whole = whole.replace(".", ". ")
         first, *rest = textwrap.wrap(printable(whole), _NAME_WIDTH) or [""]
         lines += [first, *(f"  {line}" for line in rest)]
     return lines
