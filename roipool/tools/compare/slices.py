@@ -25,7 +25,7 @@ def are_crossing(rois: FloatArray, features: FeatureMap, plane: int) -> NDArray[
     """Return for each box whether a part of it is in a plane of cells."""
     start, end = np.array([plane, plane + 1]) * features.size[2] / features.values.shape[2]
     low, high = np.minimum(rois[:, 3], rois[:, 6]), np.maximum(rois[:, 3], rois[:, 6])
-    crossing: NDArray[np.bool_] = (low < end) & (high >= start)
+    crossing: NDArray[np.bool_] = (low < end) & ((high > start) | (low >= start))
     return crossing
 
 
