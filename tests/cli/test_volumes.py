@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from _support.cli_runs import complains, given_to_a_system, save_map, strict_json
 from _support.platforms import needs_matplotlib
+from _support.sources import SOURCES
 
 import roipool
 from roipool import compat
@@ -77,6 +79,15 @@ def test_the_default_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "medicaldetectiontoolkit.roi_align_3d, medvision.roi_align_3d: no shift" in out
     assert "pictures: --save FILE" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (SOURCES / "docs" / "compare.md").read_text(encoding="utf-8")
+    (command, printed), *_ = re.findall(
+        r"^```\nroipool compare (--volume.*)\n```\n+```text\n(.*?)^```$", page, re.M | re.S
+    )
+    assert compare(*command.split()) == 0
+    assert capsys.readouterr().out == printed
 
 
 def test_help_lists_the_systems(capsys: pytest.CaptureFixture[str]) -> None:
