@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from roipool.cli.text import seconds
 from roipool.tools.compare import arguments as read
+from roipool.tools.compare.box_files import MAP_FORMS, VOLUME_FORMS
 from roipool.tools.compare.systems import SYSTEMS, VOLUME_SYSTEMS
 from roipool.tools.libraries.functions import ARRAYS
 
@@ -111,14 +112,18 @@ def _add_input(group: Any) -> None:
     add_file("--boxes", metavar="FILE", help="the boxes, as CSV, JSON, COCO JSON or .npy")
     add(
         "--box-format",
-        choices=read.BOX_FORMATS,
-        help="the meaning of a box's numbers, unless the file names them (default: xyxy, or xyzxyz "
-        "of volumes); the angle of cxcywha is in radians, counter-clockwise",
+        choices=(*MAP_FORMS, *VOLUME_FORMS),
+        metavar="FORM",
+        help="the meaning of a box's numbers, unless the file names them: "
+        f"{', '.join(MAP_FORMS)} (default: xyxy), or of volumes "
+        f"{', '.join(VOLUME_FORMS)} (default: xyzxyz); the angle of cxcywha is in radians, "
+        "counter-clockwise",
     )
     add(
         "--normalized",
         action="store_true",
-        help="boxes are fractions of the picture's width and height, not pixels",
+        help="boxes are fractions of the picture's width and height, and of a volume's depth, not "
+        "pixels",
     )
     add("--degrees", action="store_true", help="angles are in degrees, not radians")
     add(

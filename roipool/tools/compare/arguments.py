@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from roipool.tools.libraries import LIBRARIES
 
 __all__ = [
-    "BOX_FORMATS",
     "ENGINES",
     "PROGRAMS",
     "map_shape",
@@ -22,10 +21,6 @@ __all__ = [
     "tolerance",
 ]
 
-BOX_FORMATS = (
-    *("xyxy", "yxyx", "xywh", "cxcywh", "cxcywha"),
-    *("xyzxyz", "zyxzyx", "yxyxzz", "xyzwhd", "cxcyczwhd"),
-)
 ENGINES = ("cpu", "cuda", "oracle")
 PROGRAMS = tuple(LIBRARIES)
 

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 __all__ = [
     "FORMS",
+    "MAP_FORMS",
     "MAX_BOXES",
     "NEEDS_VOLUME",
+    "VOLUME_FORMS",
     "Form",
     "Table",
     "from_array",
@@ -143,6 +145,10 @@ FORMS = {
         ),
     ),
 }
+# Names of the forms of boxes of maps, and of volumes.
+MAP_FORMS = tuple(name for name, form in FORMS.items() if not form.is_volume)
+VOLUME_FORMS = tuple(name for name, form in FORMS.items() if form.is_volume)
+
 NEEDS_VOLUME = "for boxes of a volume, give --volume"
 
 

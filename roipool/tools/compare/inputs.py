@@ -210,7 +210,7 @@ def _form_of(name: str, features: FeatureMap) -> box_files.Form:
             f"--box-format {name}: {features.name} is a map, not a volume; {box_files.NEEDS_VOLUME}"
         )
     if features.is_volume and not form.is_volume:
-        allowed = ", ".join(each for each, other in box_files.FORMS.items() if other.is_volume)
+        allowed = ", ".join(box_files.VOLUME_FORMS)
         raise ValueError(f"--box-format {name}: {features.name} is a volume: give {allowed}")
     return form
 
