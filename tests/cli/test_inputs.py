@@ -158,6 +158,18 @@ def test_chosen_boxes_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
     assert "10 boxes (no --boxes given: the whole map and its 3 x 3 parts)" in out
 
 
+@pytest.mark.parametrize("scale", ["1e-320", "1e-40"])
+@pytest.mark.parametrize(
+    "arguments", [["map.npy"], ["--make", "1x4x5"], ["--make", "1x3x4x5"], ["--volume"]]
+)
+def test_a_scale_of_almost_0_warns_of_nothing(
+    scale: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_map()
+    assert main(["compare", *arguments, "--systems", "*", "--spatial-scale", scale]) == 0
+    assert capsys.readouterr().err == ""
+
+
 # Rejected input
 
 NOT_BOXES = {

@@ -177,16 +177,23 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
     ValueError, OSError
         If the file cannot be read, or does not contain boxes for this map.
     """
-    images = len(features.values)
     usual = "xyzxyz" if features.is_volume else "xyxy"
     if path is not None:
         numbers = _form_of(form.name or usual, features)
         table = _read_table(path, features, numbers)
         size = features.size if form.normalized else None
+        images = len(features.values)
         rois = box_files.to_rois(table, images, numbers, size=size, degrees=form.degrees)
         return Boxes(path, rois)
     if form not in (BoxForm(), BoxForm(usual)):
         raise ValueError("--box-format, --normalized and --degrees describe a file: give --boxes")
+    with np.errstate(over="ignore", invalid="ignore"):  # a tiny scale makes an infinite picture
+        return _chosen_boxes(features)
+
+
+def _chosen_boxes(features: FeatureMap) -> Boxes:
+    """Choose boxes that suit the map."""
+    images = len(features.values)
     if features.built_in and features.is_volume:
         corners = built_in_volume.boxes_in_cells() * _cell(features)
         return Boxes("built-in boxes", _in_first_image(corners))
