@@ -449,8 +449,8 @@ def test_the_figure_shows_planes_in_the_middle() -> None:
     assert [slices.middle_plane(roi, features) for roi in rois] == [2, 2, 4]
     assert slices.are_crossing(rois, features, 2).tolist() == [True, True, False]
     assert slices.are_crossing(rois, features, 3).tolist() == [False, True, False]
-    assert slices.flattened(rois)[0].tolist() == [0, 1, 1, 4, 5]
-    np.testing.assert_array_equal(slices.middle_bins(values[0]), values[0, :, 2])
+    assert slices.flattened(rois, features)[0].tolist() == [0, 1, 1, 4, 5]
+    np.testing.assert_array_equal(slices.middle_bins(values[0], features), values[0, :, 2])
     view = View(features, 0, 1, 2)
     np.testing.assert_array_equal(view.pixels, values[0, 1, 2])
     assert (view.low, view.high) == (values[0, 1].min(), values[0, 1].max())

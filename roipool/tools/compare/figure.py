@@ -139,20 +139,15 @@ class _Sheet:
 
         self.comparison = comparison
         self.features = features
-        self.rois = slices.flattened(rois) if features.is_volume else rois
+        self.rois = slices.flattened(rois, features)
         self.shown = most_telling(comparison, rois, _MAX_SHOWN)
         image = int(rois[self.shown[0], 0]) if self.shown else 0
-        drawable = (rois[:, 0] == image) & np.isfinite(rois).all(axis=1)
-        self.planes = {k: self._plane_of(rois[k]) for k in self.shown}
-        plane = next(iter(self.planes.values()), features.values.shape[2] // 2)
-        if features.is_volume:
-            drawable &= slices.are_crossing(rois, features, plane)
-        always = [k for k in self.shown if drawable[k]]
-        drawn = np.flatnonzero(drawable)[:_MAX_DRAWN]
-        self.here = sorted({*always, *(int(index) for index in drawn)})
         channel = telling_channel(comparison, self.shown)
-        self.view = View(features, image, channel, plane)
+        self.planes = {k: slices.middle_plane(rois[k], features) for k in self.shown}
         self.views = {k: View(features, image, channel, at) for k, at in self.planes.items()}
+        plane = self.planes[self.shown[0]] if self.shown else 0
+        self.view = View(features, image, channel, plane)
+        self.here = self._outlined(rois, image, plane)
         home = comparison.reference_group
         nearest_first = sorted(
             range(len(comparison.groups)),
@@ -172,16 +167,21 @@ class _Sheet:
         self._draw_left()
         self._draw_right()
 
-    def _plane_of(self, roi: FloatArray) -> int:
-        return slices.middle_plane(roi, self.features) if self.features.is_volume else 0
-
-    def _shown_bins(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the bins of a box that are drawn: of a volume, those in the middle."""
-        return slices.middle_bins(values) if self.features.is_volume else values
+    def _outlined(self, rois: FloatArray, image: int, plane: int) -> list[int]:
+        """Return the boxes that are drawn in the view of the whole."""
+        drawable = (rois[:, 0] == image) & np.isfinite(rois).all(axis=1)
+        drawable &= slices.are_crossing(rois, self.features, plane)
+        shown = [index for index in self.shown if drawable[index]]
+        return sorted({*shown, *(int(index) for index in np.flatnonzero(drawable)[:_MAX_DRAWN])})
 
     @property
     def _how_to_read(self) -> str:
         return _HOW_TO_READ_SLICES if self.features.is_volume else _HOW_TO_READ
+
+    @property
+    def _more_to_read(self) -> float:
+        """Height of the lines that are only for volumes."""
+        return _READ_LINE * (self._how_to_read.count("\n") - _HOW_TO_READ.count("\n"))
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
         """Add axes at ``(x, y)`` inches from the top left corner."""
@@ -206,8 +206,8 @@ class _Sheet:
 
     def _left_height(self) -> float:
         failed = sum(result.error is not None for result in self.comparison.results)
-        more = _READ_LINE * (self._how_to_read.count("\n") - _HOW_TO_READ.count("\n"))
-        return self._picture_height + 3.4 + more + self._matrix_side + (failed + 1) * _LINE
+        texts = 3.4 + self._more_to_read
+        return self._picture_height + texts + self._matrix_side + (failed + 1) * _LINE
 
     @property
     def _matrix_side(self) -> float:
@@ -231,7 +231,7 @@ class _Sheet:
         first, rest = self._how_to_read.split("\n", 1)
         self.text(_MARGIN, below, first, size=11, weight="bold")
         self.text(_MARGIN, below + 0.24, rest, size=9.5, linespacing=1.4)
-        below += 1.3 + _READ_LINE * (self._how_to_read.count("\n") - _HOW_TO_READ.count("\n"))
+        below += 1.3 + self._more_to_read
         self._draw_colour_bar(below)
         below += 0.95
         if self.scale is not None:
@@ -324,11 +324,12 @@ class _Sheet:
         for number, index in enumerate(self.shown):
             x = left + _NAMES + number * (_COLUMN + _COLUMN_GAP)
             tile = self.axes(x, top + _CAPTION, _TILE, self.tile_height)
-            self.view.show_pooled(tile, self._shown_bins(group.output[index]))
+            pooled = slices.middle_bins(group.output[index], self.features)
+            self.view.show_pooled(tile, pooled)
             x += _TILE + _GAP
             axes = self.axes(x, top + _CAPTION, _TILE, self.tile_height)
             apart = distance(group.output[index], reference[index]).max(axis=0)
-            self._show_distance(axes, self._shown_bins(apart))
+            self._show_distance(axes, slices.middle_bins(apart, self.features))
             caption = "reference" if home else f"greatest {short(apart.max(), 2)}"
             self.text(
                 x + _TILE / 2, top + _CAPTION - 0.04, caption, size=8, ha="center", va="bottom"
