@@ -39,5 +39,5 @@ def flattened(rois: FloatArray, features: FeatureMap) -> FloatArray:
 
 
 def middle_bins(pooled: NDArray[Any], features: FeatureMap) -> NDArray[Any]:
-    """Return the bins of a box that are shown: of a volume, the middle plane of (..., PD, PH, PW)."""
+    """Return the bins of a box that are shown: of a volume, their middle plane (..., PH, PW)."""
     return pooled[..., pooled.shape[-3] // 2, :, :] if features.is_volume else pooled
