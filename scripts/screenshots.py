@@ -44,6 +44,7 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory() as folder, browser(program) as page:
         _compare(*COMPARED, "--save", str(DOCS / "comparison.png"))
+        _compare("--volume", "--save", str(DOCS / "compare-volume.png"))
         short = ["--systems", THREE, "--reference", "torchvision.roi_align"]
         _compare(*short, "--save", str(DOCS / "comparison-short.png"))
         _terminal(page, Path(folder))

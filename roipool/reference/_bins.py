@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -352,22 +352,23 @@ def by_rules(rules: Rules, found: Bin) -> Bin:
 
 def places_of(
     box: Box,
-    number: Pair,
-    bins: Pair,
-    size: Pair,
+    number: Sequence[int],
+    bins: Sequence[int],
+    size: Sequence[int],
     *,
     real: Real,
     other_real: Real | None = None,
     scale: float = 1.0,
-    ratio: Pair = (0, 0),
+    ratio: Sequence[int] = (0, 0),
     order: str = "caffe2",
 ) -> list[Place]:
-    """The places of a bin of an upright box on the axes of rows and columns."""
-    x1, y1, x2, y2 = box
+    """The places of a bin of an upright box on the axes of rows and columns, or of a volume."""
+    axes = len(box) // 2
+    ends = zip(box[axes - 1 :: -1], box[: axes - 1 : -1], strict=True)  # of x, y, z in reverse
     rest = real, other_real or real, scale
     return [
         Place(first, last, number[axis], bins[axis], size[axis], *rest, ratio[axis], order)
-        for axis, (first, last) in enumerate(((y1, y2), (x1, x2)))
+        for axis, (first, last) in enumerate(ends)
     ]
 
 

@@ -13,7 +13,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.ArrayLike
 DType: TypeAlias = npt.DTypeLike
 Rois: TypeAlias = Array | Sequence[Array]
-Size: TypeAlias = int | Sequence[int]  # one number for both axes, or (vertical, horizontal)
+Size: TypeAlias = int | Sequence[int]  # one number for all axes, or (vertical, horizontal)
 Pair: TypeAlias = tuple[int, int]
 Box: TypeAlias = tuple[float, ...]
 Boxes: TypeAlias = list[tuple[int, Box]]  # (image, box) of every region
@@ -21,9 +21,15 @@ Scalar: TypeAlias = "np.floating[Any]"  # a number in the coordinate type
 Real: TypeAlias = Callable[[float], Scalar]  # makes one
 
 
+def by_axis(value: Size, axes: int) -> tuple[int, ...]:
+    if isinstance(value, (int, np.integer)):
+        return (int(value),) * axes
+    return tuple(int(each) for each in value)
+
+
 def as_pair(value: Size) -> Pair:
-    vertical, horizontal = (value, value) if isinstance(value, (int, np.integer)) else value
-    return int(vertical), int(horizontal)
+    vertical, horizontal = by_axis(value, 2)
+    return vertical, horizontal
 
 
 def as_real(coordinate_dtype: DType) -> Real:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from roipool.reference._bins import Line, Place, by_rules, crossed, line_of, places_of
-from roipool.reference._inputs import Array, Box, DType, Pair, Size, as_pair, as_real
+from roipool.reference._inputs import Array, Box, DType, Pair, Size, as_pair, as_real, by_axis
 from roipool.reference._loops import Averages, Bin, Maxima
 from roipool.reference._roi_align_rotated import TurnedBox
 from roipool.reference._rules import Rules
@@ -20,18 +21,19 @@ class BoxOnMap(NamedTuple):
     Attributes
     ----------
     box : tuple of float
-        x1, y1, x2, y2 in pixels of the image; or centre x and y, width, height and angle.
-    output_size : int or (int, int)
-        How many rows and columns of bins there are.
-    map_size : (int, int)
-        Rows and columns of the map.
+        x1, y1, x2, y2 in pixels of the image; or centre x and y, width, height and angle; or, of a
+        volume, x1, y1, z1, x2, y2, z2.
+    output_size : int or tuple of int
+        How many rows and columns of bins there are, and before them planes of bins of a volume.
+    map_size : tuple of int
+        Rows and columns of the map, or planes, rows and columns of the volume.
     spatial_scale, sampling_ratio, coordinate_dtype
-        As for `roi_align`.
+        As for `roi_align`; of volumes one number each, for all axes.
     """
 
     box: Box
     output_size: Size
-    map_size: Pair
+    map_size: Sequence[int]
     spatial_scale: float = 1.0
     sampling_ratio: Size = 0
     coordinate_dtype: DType = np.float64
@@ -41,16 +43,17 @@ class BoxOnMap(NamedTuple):
         """Whether the box has an angle."""
         return len(self.box) == 5
 
-    def places(self, number: Pair) -> list[Place]:
-        """Return the places of a bin of an upright box on the axes of rows and columns."""
+    def places(self, number: Sequence[int]) -> list[Place]:
+        """Return the places of a bin of an upright box on the axes of the map."""
+        axes = len(self.map_size)
         return places_of(
             self.box,
             number,
-            as_pair(self.output_size),
+            by_axis(self.output_size, axes),
             self.map_size,
             real=as_real(self.coordinate_dtype),
             scale=self.spatial_scale,
-            ratio=as_pair(self.sampling_ratio),
+            ratio=by_axis(self.sampling_ratio, axes),
         )
 
     def turned(self, rules: Rules) -> TurnedBox:
@@ -60,7 +63,7 @@ class BoxOnMap(NamedTuple):
                 rules,
                 self.box,
                 as_pair(self.output_size),
-                self.map_size,
+                as_pair(self.map_size),
                 self.spatial_scale,
                 as_pair(self.sampling_ratio),
                 as_real(self.coordinate_dtype),
@@ -68,7 +71,7 @@ class BoxOnMap(NamedTuple):
 
 
 def bin_of(rules: Rules, box: BoxOnMap, number: Pair) -> Bin:
-    """The samples of one bin of a box, with the cells and weights of each.
+    """The samples of one bin of a box of a map, with the cells and weights of each.
 
     Parameters
     ----------
@@ -96,14 +99,17 @@ def bin_of(rules: Rules, box: BoxOnMap, number: Pair) -> Bin:
     return by_rules(rules, crossed(rules, rows, columns, as_real(box.coordinate_dtype)))
 
 
-def lines_of(rules: Rules, box: BoxOnMap, number: Pair) -> list[Line]:
-    """The samples of one bin of an upright box down and along the map: `bin_of` crosses them."""
+def lines_of(rules: Rules, box: BoxOnMap, number: Sequence[int]) -> list[Line]:
+    """The samples of one bin of an upright box down and along the map: `bin_of` crosses them.
+
+    Those of a volume's box come along depth first.
+    """
     with np.errstate(all="ignore"):
         return [line_of(rules, place) for place in box.places(number)]
 
 
-def counts_of(rules: Rules, box: BoxOnMap, number: Pair) -> list[int]:
-    """How many rows and columns of samples a bin has; they may be too many to list."""
+def counts_of(rules: Rules, box: BoxOnMap, number: Sequence[int]) -> list[int]:
+    """How many samples a bin has on each axis of the map; they may be too many to list."""
     if box.is_rotated:
         turned = box.turned(rules)
         return [turned.down.grid, turned.across.grid]
@@ -124,18 +130,23 @@ def counts_of(rules: Rules, box: BoxOnMap, number: Pair) -> list[int]:
 
 
 def box_in_cells(rules: Rules, box: BoxOnMap) -> list[float]:
-    """x1, y1, x2, y2 in cells by the rules for a box's ends; of a rotated box, not yet turned."""
+    """The box in cells by the rules for its ends: x1, y1, x2, y2, or x1, y1, z1, x2, y2, z2.
+
+    A rotated box is not yet turned.
+    """
     if box.is_rotated:
         turned = box.turned(rules)
         centre = np.array([turned.x, turned.y])
         half = np.array([turned.across.length, turned.down.length]) / 2
         return [*(centre - half).tolist(), *(centre + half).tolist()]
     with np.errstate(all="ignore"):
-        y, x = (
-            side_of(rules, one.first, one.last, one.scale, one.real) for one in box.places((0, 0))
-        )
-        ends = [x.start, y.start, x.start + x.length, y.start + y.length]
-    return [float(end) for end in ends]
+        first_bin = (0,) * len(box.map_size)
+        sides = [
+            side_of(rules, one.first, one.last, one.scale, one.real)
+            for one in reversed(box.places(first_bin))
+        ]
+        starts = [float(side.start) for side in sides]
+        return [*starts, *(float(side.start + side.length) for side in sides)]
 
 
 def value_of(rules: Rules, found: Bin, image: Array) -> float:

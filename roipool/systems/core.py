@@ -118,6 +118,7 @@ _COMPARED = {
     "crop_and_resize nearest": Compared(is_listed=False),
     "crop_and_resize antialias": Compared(is_listed=False),
 }
+_COMPARED_VOLUME = Compared(options=_ALIGNED, is_live=False, rules=ROI_ALIGN)
 
 
 def shown_name(row: str) -> str:
@@ -186,7 +187,8 @@ _VOLUME = System(
     is_semantics=False,
 )
 
-# The oracle of other systems for volumes, whose boxes are not aligned.
+# The oracle of other systems for volumes, whose boxes are not aligned, and their comparison.
+UNALIGNED_VOLUME = Compared(is_live=False, rules=ROI_ALIGN)
 VOLUMES = _VOLUME._replace(
     box_gradient="",
     options=("spatial_scale", "sampling_ratio"),
@@ -197,5 +199,5 @@ VOLUMES = _VOLUME._replace(
 SYSTEMS = {
     **{name: _row(name, *VARIANTS[name]) for name in {**_COMPARED, **VARIANTS}},
     "multilevel_roi_align": _PYRAMID._replace(oracle=Oracle(LEVELS, pyramids.with_levels_by_area)),
-    "roi_align_3d": _VOLUME,
+    "roi_align_3d": _VOLUME._replace(compared={shown_name("roi_align_3d"): _COMPARED_VOLUME}),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roipool.compat import medicaldetectiontoolkit
-from roipool.systems.core import VOLUMES
+from roipool.systems.core import UNALIGNED_VOLUME, VOLUMES
 from roipool.systems.row import Oracle, names_of
 from roipool.verification import volumes
 from roipool.verification.case import Case
@@ -26,6 +26,7 @@ _ALIGN = VOLUMES._replace(
     layouts=("NCHW",),
     stored=("mdt_align_3d",),
     oracle=Oracle(VOLUMES),
+    compared={"medicaldetectiontoolkit.roi_align_3d": UNALIGNED_VOLUME},
 )
 SYSTEMS = {
     "medicaldetectiontoolkit.roi_align_3d": _ALIGN,

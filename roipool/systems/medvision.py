@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roipool.systems.core import VOLUMES
+from roipool.systems.core import UNALIGNED_VOLUME, VOLUMES
 from roipool.systems.row import Oracle
 
 _ALIGN = VOLUMES._replace(
@@ -12,6 +12,7 @@ _ALIGN = VOLUMES._replace(
     fixed={},
     layouts=("NCHW",),
     oracle=Oracle(VOLUMES),
+    compared={"medvision.roi_align_3d": UNALIGNED_VOLUME},
 )
 SYSTEMS = {
     "medvision.roi_align_3d": _ALIGN,

@@ -53,7 +53,8 @@ class Compared(NamedTuple):
         The rules from which `roipool compare` explains differences, before `of_boxes` sets
         whether boxes are aligned. Entries without rules cannot be compared.
     example : str
-        The example of a call on the site; it uses the arrays of docs/_extension/calls.py.
+        The example of a call on the site; it uses the arrays of docs/_extension/calls.py. "" for
+        systems of volumes, whose samples are not drawn.
     """
 
     row: str = ""

@@ -113,7 +113,7 @@ ALTERNATIVES: tuple[Alternative, ...] = (
          "no shift of half a cell",
          Mistake("grid", "half pixel left out",
                  "leaves out the half-pixel shift of aligned boxes")),
-    _one("shift", 0.5, "moves the box by half a cell up and left, {0.left_end}",
+    _one("shift", 0.5, "moves the box by half a cell {0.backwards}, {0.left_end}",
          "a shift of half a cell",
          Mistake("grid", "half pixel added",
                  "shifts boxes by half a pixel even if aligned is False")),

@@ -36,7 +36,8 @@ class Case:
         values that their types represent exactly.
     rois : ndarray of float64
         Shape (K, 5): image, x1, y1, x2, y2 in image pixels. Rotated operations may have shape
-        (K, 6): image, centre x, centre y, width, height, angle.
+        (K, 6): image, centre x, centre y, width, height, angle. Operations on volumes may have
+        shape (K, 7): image, x1, y1, z1, x2, y2, z2.
     options : dict
         Keyword arguments of the operation.
     layout : str
@@ -52,6 +53,9 @@ class Case:
         Whether the call is too large for the oracle.
     variation : int
         Seed of the choices that a front end's call makes for itself.
+    planes : (int, int), optional
+        Among how many planes the rows of the maps, and those of the bins, are divided if they are
+        volumes; by default this follows from their number.
     """
 
     operation: str
@@ -67,6 +71,7 @@ class Case:
     threads: int = 1
     large: bool = False
     variation: int = 0
+    planes: tuple[int, int] | None = None
 
     @property
     def size(self) -> tuple[int, int]:

@@ -29,19 +29,24 @@ def _divisor(number: int, most: int) -> int:
 def volume_size(case: Case) -> tuple[int, int, int]:
     """Return the planes of the case's volumes, and the rows and columns of each."""
     rows, columns = case.maps.shape[2:]
-    planes = _divisor(rows, MOST_PLANES)
-    return planes, rows // planes, columns
+    planes = _divisor(rows, MOST_PLANES) if case.planes is None else case.planes[0]
+    return planes, rows // max(planes, 1), columns
 
 
 def bins_of(case: Case) -> tuple[int, int, int]:
     """Return the bins along depth, rows and columns."""
     rows, columns = case.size
-    depth = _divisor(rows, MOST_BINS)
+    depth = _divisor(rows, MOST_BINS) if case.planes is None else case.planes[1]
     return depth, rows // depth, columns
 
 
 def with_depth(case: Case) -> Case:
-    """Return the case with boxes of volumes, which follow from its own: image, x1, y1, z1, ..."""
+    """Return the case with boxes of volumes: image, x1, y1, z1, x2, y2, z2.
+
+    They are the case's own, or follow from those.
+    """
+    if case.rois.shape[1] == 7:
+        return case
     planes, _, columns = volume_size(case)
     image, x1, y1, x2, y2 = case.rois.T
     with np.errstate(all="ignore"):

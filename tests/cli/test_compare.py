@@ -157,6 +157,7 @@ def described() -> Any:
         ["--systems", "roipool.roi_pool"],
         ["nan.npy", "--output-size", "2"],
         ["--boxes", "turned.csv", "--box-format", "cxcywha", "--gradients", "boxes"],
+        ["--volume", "--gradients", "features,boxes", "--engines", "cpu,cuda"],
     ],
 )
 def test_json_is_as_documented(arguments: list[str]) -> None:

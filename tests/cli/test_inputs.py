@@ -158,6 +158,18 @@ def test_chosen_boxes_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
     assert "10 boxes (no --boxes given: the whole map and its 3 x 3 parts)" in out
 
 
+@pytest.mark.parametrize("scale", ["1e-320", "1e-40"])
+@pytest.mark.parametrize(
+    "arguments", [["map.npy"], ["--make", "1x4x5"], ["--make", "1x3x4x5"], ["--volume"]]
+)
+def test_a_scale_of_almost_0_warns_of_nothing(
+    scale: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_map()
+    assert main(["compare", *arguments, "--systems", "*", "--spatial-scale", scale]) == 0
+    assert capsys.readouterr().err == ""
+
+
 # Rejected input
 
 NOT_BOXES = {
@@ -212,7 +224,7 @@ def test_coco_of_several_images_needs_to_know_which(capsys: pytest.CaptureFixtur
 
 def test_bad_arrays(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("flat.npy", np.zeros(4))
-    np.save("deep.npy", np.zeros((1, 1, 1, 1, 1)))
+    np.save("deep.npy", np.zeros((1, 1, 1, 1, 1, 1)))
     np.save("complex.npy", np.zeros((4, 4), complex))
     np.save("object.npy", np.array([{}, None]), allow_pickle=True)
     np.savez("several.npz", a=np.zeros(1), b=np.zeros(1))

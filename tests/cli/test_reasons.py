@@ -17,7 +17,7 @@ from roipool.tools.compare.engines import ENGINES, row_of
 from roipool.tools.compare.evaluation import Place, pooled_value
 from roipool.tools.compare.problem import Compute, Options, Problem
 from roipool.tools.compare.reasons import Verdict, explain
-from roipool.tools.compare.systems import INSTALLED, SYSTEMS
+from roipool.tools.compare.systems import INSTALLED, SYSTEMS, VOLUME_SYSTEMS
 
 BOX, EDGE = [1, 1, 7, 7], [-0.6, 2, 3, 6]
 AWKWARD = [
@@ -95,7 +95,7 @@ def test_rules_give_what_engines_compute(
 
 def test_every_system_has_rules() -> None:
     offered = {system for systems in INSTALLED.values() for system in systems}
-    assert set(RULES) == {*SYSTEMS, *offered}, (
+    assert set(RULES) == {*SYSTEMS, *VOLUME_SYSTEMS, *offered}, (
         "add the rules to each system's Compared in roipool/systems/"
     )
 

@@ -102,6 +102,17 @@ LISTS: dict[str, list[bytes]] = {
     ".npz": [npz(True, boxes=np.array(BOXES))],
 }
 
+VOLUME = MAP.reshape(1, 2, 3, 4, 20)
+INPUTS_OF_VOLUMES = {
+    ".npy": [npy(VOLUME), npy(VOLUME[0]), npy(VOLUME[0, 0] > 9), npy(VOLUME[:, :, :0])],
+    ".npz": [npz(True, features=VOLUME)],
+}
+LISTS_OF_VOLUMES: dict[str, list[bytes]] = {
+    ".csv": [b"0,1,1,0,9,3,2\n0,8,3,2,1,0,0\n", b"x1;y1;z1;x2;y2;z2\n1;0;0;9;3;3\n", b"1,2,3,4\n"],
+    ".json": [json.dumps([[1, 0, 0, 9, 3, 2.5]]).encode(), json.dumps(COCO).encode()],
+    ".npy": [npy(np.ones((2, 7))), npy(np.ones((2, 6), "f2")), npy(np.array(BOXES))],
+}
+
 # ---- Damage
 
 NUMBERS = b"1e999 nan -1 999999999999999999999 1_0 (1,2,-3)".split()
@@ -158,8 +169,8 @@ VALUES: dict[str, list[str]] = {
     "--json": ["out.json", "-", "no/where.json", ".", "", "input.png", "/dev/null", "a\0b"],
     "--save": ["out.png", "out.svg", "out.bmp", "/proc/self/mem.png"],
     "--html": ["out.html", "out.txt", ".", "no/where.html", "out.json"],
-    "--box-format": ["xywh", "cxcywh", "cxcywha", "yxyx", "", "x1y1"],
-    "--make": ["2x8x9", "0x1x1", "9" * 30, "1x99999x99999", "1x1x1"],
+    "--box-format": ["xywh", "cxcywh", "cxcywha", "yxyx", "", "x1y1", "zyxzyx", "xyzwhd"],
+    "--make": ["2x8x9", "0x1x1", "9" * 30, "1x99999x99999", "1x1x1", "1x2x3x4"],
     "--gradients": ["features", "boxes", "features,boxes", "angles", ","],
     "--engines": ["cpu", "cuda,cpu", "cuda", "", "tpu"],
     "--implementation": ["math:sqrt", "nothing", "a\0b:f", "os:", "no_such:f", "a\n.py:f"],
@@ -228,12 +239,16 @@ def try_call(seed: int, number: int) -> Outcome:
     home, folder = Path.cwd(), tempfile.mkdtemp()
     os.chdir(folder)
     try:
-        arguments = ["compare", drawn_file(rng, INPUTS, "input")]
+        is_volume = rng.random() < 0.15
+        inputs, lists = (INPUTS_OF_VOLUMES, LISTS_OF_VOLUMES) if is_volume else (INPUTS, LISTS)
+        arguments = ["compare", drawn_file(rng, inputs, "input")]
         if rng.random() < 0.7:
-            arguments += ["--boxes", drawn_file(rng, LISTS, "boxes")]
+            arguments += ["--boxes", drawn_file(rng, lists, "boxes")]
         if rng.random() < 0.03:
             arguments += [str(rng.choice(["--normalized", "--degrees"]))]
         arguments += drawn_options(rng)
+        if is_volume:
+            arguments += ["--volume", "--systems", "*"][: rng.choice([1, 3, 3, 3])]
         before = contents()
         try:
             with time_limit(SECONDS):

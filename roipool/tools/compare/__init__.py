@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from roipool.cli.text import seconds
 from roipool.tools.compare import arguments as read
-from roipool.tools.compare.systems import SYSTEMS
+from roipool.tools.compare.box_files import MAP_FORMS, VOLUME_FORMS
+from roipool.tools.compare.systems import SYSTEMS, VOLUME_SYSTEMS
 from roipool.tools.libraries.functions import ARRAYS
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ __all__ = ["add_parser", "run"]
 _DESCRIPTION = """\
 Pool the same boxes of one picture with many systems, show how much the results
 differ, and explain why. A system is the pooling function of one framework, such
-as torchvision.roi_align. Without IMAGE and --boxes, a built-in picture is used."""
+as torchvision.roi_align. Without IMAGE and --boxes, a built-in picture is used.
+With --volume, the boxes are those of a volume."""
 
 _EPILOG = """\
 systems:
@@ -39,6 +41,8 @@ examples:
   roipool compare --implementations mxnet \\
       --implementation-python mxnet=old/bin/python
   roipool compare --implementation my_project.pooling:roi_align
+  roipool compare --volume --gradients features --save slices.png
+  roipool compare scan.npy --volume --boxes nodules.csv --box-format zyxzyx
   roipool compare --engines cpu,oracle --systems 'roipool.*' --check
 
 exit status: 0 success; 1 --check failed; 2 bad input."""
@@ -50,12 +54,11 @@ _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 def add_parser(subparsers: Any, systems: Mapping[str, Compute] | None) -> None:
     """Add the ``compare`` command to the program's subparsers; None means `SYSTEMS`."""
-    names = SYSTEMS if systems is None else systems
     parser = subparsers.add_parser(
         "compare",
         help="compare the results of systems on a picture, and explain the differences",
         description=_DESCRIPTION,
-        epilog=_EPILOG.format(systems="\n".join(f"  {name}" for name in names)),
+        epilog=_EPILOG.format(systems=_listed(systems)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -72,6 +75,14 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
     return command.run(arguments, systems)
 
 
+def _listed(systems: Mapping[str, Compute] | None) -> str:
+    """Return the names of systems, a line each."""
+    if systems is not None:
+        return "\n".join(f"  {name}" for name in systems)
+    volumes = "\n".join(f"  {name}" for name in VOLUME_SYSTEMS)
+    return "\n".join([*(f"  {name}" for name in SYSTEMS), "", "systems of volumes:", volumes])
+
+
 def _add_file(group: Any, *names: str, **options: Any) -> None:
     """Add an argument that shells complete with file names."""
     group.add_argument(*names, **options).complete = _FILES
@@ -83,34 +94,44 @@ def _add_input(group: Any) -> None:
         "image",
         nargs="?",
         metavar="IMAGE",
-        help="a picture, or a feature map as .npy, .npz or .safetensors",
+        help="a picture, or a feature map or volume as .npy, .npz or .safetensors",
+    )
+    add(
+        "--volume",
+        action="store_true",
+        help="IMAGE is a volume, (D, H, W) or (C, D, H, W); an array (N, C, D, H, W) always is. "
+        "Without IMAGE, a built-in volume",
     )
     add(
         "--make",
         type=read.map_shape,
         metavar="CxHxW",
-        help="use a map of random numbers instead of IMAGE, such as 4x32x48",
+        help="use a map of random numbers instead of IMAGE, such as 4x32x48, or a volume, such as "
+        "4x16x32x32",
     )
     add_file("--boxes", metavar="FILE", help="the boxes, as CSV, JSON, COCO JSON or .npy")
     add(
         "--box-format",
-        choices=read.BOX_FORMATS,
-        default="xyxy",
-        help="the meaning of a box's numbers, unless the file names them (default: xyxy); "
-        "the angle of cxcywha is in radians, counter-clockwise",
+        choices=(*MAP_FORMS, *VOLUME_FORMS),
+        metavar="FORM",
+        help="the meaning of a box's numbers, unless the file names them: "
+        f"{', '.join(MAP_FORMS)} (default: xyxy), or of volumes "
+        f"{', '.join(VOLUME_FORMS)} (default: xyzxyz); the angle of cxcywha is in radians, "
+        "counter-clockwise",
     )
     add(
         "--normalized",
         action="store_true",
-        help="boxes are fractions of the picture's width and height, not pixels",
+        help="boxes are fractions of the picture's width and height, and of a volume's depth, not "
+        "pixels",
     )
     add("--degrees", action="store_true", help="angles are in degrees, not radians")
     add(
         "--output-size",
         type=read.output_size,
-        default=(7, 7),
+        default=(7,),
         metavar="7|7x7",
-        help="rows and columns of the pooled grid (default: 7)",
+        help="rows and columns of the pooled grid, or 7x7x7: planes, rows and columns (default: 7)",
     )
     add(
         "--spatial-scale",

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from roipool.tools.libraries import LIBRARIES
 
 __all__ = [
-    "BOX_FORMATS",
     "ENGINES",
     "PROGRAMS",
     "map_shape",
@@ -22,7 +21,6 @@ __all__ = [
     "tolerance",
 ]
 
-BOX_FORMATS = ("xyxy", "yxyx", "xywh", "cxcywh", "cxcywha")
 ENGINES = ("cpu", "cuda", "oracle")
 PROGRAMS = tuple(LIBRARIES)
 
@@ -54,22 +52,23 @@ def program_python(text: str) -> tuple[str, str]:
     return name, python
 
 
-def map_shape(text: str) -> tuple[int, int, int]:
-    """Parse channels, rows and columns."""
+def map_shape(text: str) -> tuple[int, ...]:
+    """Parse channels, rows and columns, or channels, planes, rows and columns."""
     sides = _sizes(text)
-    if len(sides) != 3:
+    if len(sides) not in (3, 4):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not channels x rows x columns, such as 4x32x48"
+            f"{text!r} is not channels x rows x columns, such as 4x32x48, or channels x planes x "
+            "rows x columns, such as 4x16x32x32"
         )
-    return sides[0], sides[1], sides[2]
+    return tuple(sides)
 
 
-def output_size(text: str) -> tuple[int, int]:
-    """Parse a side, or rows and columns."""
+def output_size(text: str) -> tuple[int, ...]:
+    """Parse a side, or rows and columns, or planes, rows and columns."""
     sides = _sizes(text)
-    if len(sides) not in (1, 2):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 7 or 7x7")
-    return sides[0], sides[-1]
+    if len(sides) not in (1, 2, 3):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 7, 7x7 or 7x7x7")
+    return tuple(sides)
 
 
 def _sizes(text: str) -> list[int]:

@@ -11,14 +11,26 @@ from __future__ import annotations
 import csv
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FORMS", "MAX_BOXES", "Form", "Table", "from_array", "from_csv", "from_json", "to_rois"]
+__all__ = [
+    "FORMS",
+    "MAP_FORMS",
+    "MAX_BOXES",
+    "NEEDS_VOLUME",
+    "VOLUME_FORMS",
+    "Form",
+    "Table",
+    "from_array",
+    "from_csv",
+    "from_json",
+    "to_rois",
+]
 
 FloatArray = NDArray[np.float32]
 
@@ -28,6 +40,7 @@ _MAX_LINE = 100_000  # characters
 _INDEX = "batch_index"
 _ALIASES = {
     **{name: name for name in ("x1", "y1", "x2", "y2", "x", "y", "w", "h", "cx", "cy", "angle")},
+    **{name: name for name in ("z1", "z2", "z", "d", "cz")},
     "xmin": "x1",
     "ymin": "y1",
     "xmax": "x2",
@@ -38,6 +51,9 @@ _ALIASES = {
     "bottom": "y2",
     "width": "w",
     "height": "h",
+    "zmin": "z1",
+    "zmax": "z2",
+    "depth": "d",
     "theta": "angle",
     **dict.fromkeys((_INDEX, "batch", "batch_idx", "batch_id", "batch_indices"), _INDEX),
 }
@@ -53,14 +69,19 @@ class Form:
         Their names; a header or JSON object may list them in any order.
     corners : callable
         Converts the numbers, one array each, to x1, y1, x2, y2; for rotated boxes to centre, sides
-        and angle.
-    of_coco : callable
-        Converts COCO's x, y, width and height to the numbers.
+        and angle; for boxes of volumes to x1, y1, z1, x2, y2, z2.
+    of_coco : callable, optional
+        Converts COCO's x, y, width and height to the numbers. Without it, the boxes are of volumes.
     """
 
     columns: tuple[str, ...]
     corners: Callable[..., tuple[Any, ...]]
-    of_coco: Callable[[float, float, float, float], list[float]]
+    of_coco: Callable[[float, float, float, float], list[float]] | None = None
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether the boxes are of volumes."""
+        return self.of_coco is None
 
     @property
     def described(self) -> str:
@@ -68,6 +89,10 @@ class Form:
         count = len(self.columns)
         names = ", ".join(self.columns)
         return f"boxes have {count} numbers {names}, or {count + 1} with the batch index first"
+
+    def fits(self, count: int) -> bool:
+        """Return whether a box may have so many numbers."""
+        return count - len(self.columns) in (0, 1)
 
 
 FORMS = {
@@ -96,7 +121,41 @@ FORMS = {
         lambda cx, cy, w, h, angle: (cx, cy, w, h, angle),
         lambda x, y, w, h: [x + w / 2, y + h / 2, w, h, 0.0],
     ),
+    "xyzxyz": Form(
+        ("x1", "y1", "z1", "x2", "y2", "z2"),
+        lambda x1, y1, z1, x2, y2, z2: (x1, y1, z1, x2, y2, z2),
+    ),
+    "zyxzyx": Form(
+        ("z1", "y1", "x1", "z2", "y2", "x2"),
+        lambda z1, y1, x1, z2, y2, x2: (x1, y1, z1, x2, y2, z2),
+    ),
+    "yxyxzz": Form(
+        ("y1", "x1", "y2", "x2", "z1", "z2"),
+        lambda y1, x1, y2, x2, z1, z2: (x1, y1, z1, x2, y2, z2),
+    ),
+    "xyzwhd": Form(
+        ("x", "y", "z", "w", "h", "d"),
+        lambda x, y, z, w, h, d: (x, y, z, x + w, y + h, z + d),
+    ),
+    "cxcyczwhd": Form(
+        ("cx", "cy", "cz", "w", "h", "d"),
+        lambda x, y, z, w, h, d: (
+            *(x - w / 2, y - h / 2, z - d / 2),
+            *(x + w / 2, y + h / 2, z + d / 2),
+        ),
+    ),
 }
+# Names of the forms of boxes of maps, and of volumes.
+MAP_FORMS = tuple(name for name, form in FORMS.items() if not form.is_volume)
+VOLUME_FORMS = tuple(name for name, form in FORMS.items() if form.is_volume)
+
+NEEDS_VOLUME = "for boxes of a volume, give --volume"
+
+
+def _axis(column: str) -> int | None:
+    """Return the axis x, y or z, counted from 0, of a number; None for the angle."""
+    letter = column.removeprefix("c")[0]
+    return next((axis for axis, its in enumerate(("xw", "yh", "zd")) if letter in its), None)
 
 
 @dataclass(frozen=True)
@@ -112,7 +171,7 @@ def to_rois(
     images: int,
     form: Form = FORMS["xyxy"],
     *,
-    size: tuple[float, float] | None = None,
+    size: tuple[float, ...] | None = None,
     degrees: bool = False,
 ) -> FloatArray:
     """Convert a table to rows of batch index and box, and check the batch indices.
@@ -125,16 +184,18 @@ def to_rois(
         Number of images in the map.
     form : Form
         The meaning of the numbers.
-    size : (float, float), optional
-        Width and height of the picture, if the numbers are fractions of it.
+    size : tuple of float, optional
+        Width and height of the picture, or width, height and depth of the volume, if the numbers
+        are fractions of it.
     degrees : bool
         Whether angles are in degrees.
 
     Returns
     -------
-    (K, 5) or (K, 6) float32 ndarray
+    (K, 5), (K, 6) or (K, 7) float32 ndarray
         ``[batch_index, x1, y1, x2, y2]``, or ``[batch_index, cx, cy, width, height, angle]`` with
-        the angle in radians. The batch index is 0 if the table has none.
+        the angle in radians, or ``[batch_index, x1, y1, z1, x2, y2, z2]``. The batch index is 0 if
+        the table has none.
 
     Raises
     ------
@@ -152,9 +213,9 @@ def to_rois(
         )
     numbers = table.rows[:, indexed : indexed + count].T.copy()
     if size is not None:
-        for column, name in enumerate(form.columns):
-            if name != "angle":
-                numbers[column] *= size[name.startswith(("y", "h", "cy"))]
+        for column, axis in enumerate(map(_axis, form.columns)):
+            if axis is not None:
+                numbers[column] *= size[axis]
     if degrees and "angle" in form.columns:
         numbers[-1] = np.radians(numbers[-1])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -162,13 +223,14 @@ def to_rois(
 
 
 def from_array(array: NDArray[Any], name: str, form: Form = FORMS["xyxy"]) -> Table:
-    """Read boxes from an array of shape (K, 4) or (K, 5); rotated boxes have one more column."""
+    """Read boxes from an array with a column for each number, perhaps after a batch index."""
     count = len(form.columns)
     if array.size == 0:
         return _table([], [], name, form)
-    if array.ndim != 2 or array.shape[1] not in (count, count + 1):
+    if array.ndim != 2 or not form.fits(array.shape[1]):
+        hint = _hint(array.shape[1], form) if array.ndim == 2 else ""
         raise ValueError(
-            f"{name}: needs shape (K, {count}) or (K, {count + 1}), but it is {array.shape}"
+            f"{name}: needs shape (K, {count}) or (K, {count + 1}), but it is {array.shape}{hint}"
         )
     _check_count(len(array), name)
     return Table(array.astype(np.float64), lambda row: f"{name}, row {row + 1}")
@@ -205,6 +267,7 @@ def from_csv(text: str, name: str, form: Form = FORMS["xyxy"]) -> Table:
     if not any(_is_number(field) for field in split(lines[0][1])):
         columns = _heading(split(lines[0][1]), f"{name}, line {lines[0][0]}", form)
         lines = lines[1:]
+    _check_axes(columns or (), f"{name}, heading", form)
     where = f"{name}, line"
     rows = [_csv_row(split(line), columns, f"{where} {number}", form) for number, line in lines]
     return _table(rows, [number for number, _ in lines], where, form)
@@ -329,7 +392,11 @@ def _heading(fields: list[str], place: str, form: Form) -> list[str | None]:
     known = [column for column in columns if column in (_INDEX, *form.columns)]
     if len(set(known)) != len(known) or not set(known) >= set(form.columns):
         line = textwrap.shorten(", ".join(fields), 60, placeholder=" ...")
-        fits = [name for name, other in FORMS.items() if set(columns) >= set(other.columns)]
+        fits = [
+            name
+            for name, other in FORMS.items()
+            if set(columns) >= set(other.columns) and other.is_volume == form.is_volume
+        ]
         hint = f" (--box-format {fits[-1]} has these)" if fits else ""
         raise ValueError(
             f"{place}: neither numbers nor a heading with {', '.join(form.columns)} and perhaps "
@@ -375,8 +442,19 @@ def _csv_row(
 
 
 def _check_numbers(count: int, place: str, form: Form, what: str) -> None:
-    if count - len(form.columns) not in (0, 1):
-        raise ValueError(f"{place}: {count} {what}, but {form.described}")
+    if not form.fits(count):
+        raise ValueError(f"{place}: {count} {what}, but {form.described}{_hint(count, form)}")
+
+
+def _check_axes(columns: Collection[str | None], place: str, form: Form) -> None:
+    """Reject boxes of a map whose names are those of a volume's."""
+    if not form.is_volume and {"z1", "z2"} <= set(columns):
+        raise ValueError(f"{place}: has z1 and z2, but a map has no depth; {NEEDS_VOLUME}")
+
+
+def _hint(count: int, form: Form) -> str:
+    """Return a hint at the option for volumes, if boxes of so many numbers may be of one."""
+    return f"; {NEEDS_VOLUME}" if not form.is_volume and FORMS["xyzxyz"].fits(count) else ""
 
 
 # JSON
@@ -419,6 +497,8 @@ def _json_row(item: Any, noun: str, place: str, form: Form) -> list[float]:
         bbox = _list(item["bbox"], f"{place}: 'bbox'")
         if len(bbox) != 4:
             raise ValueError(f"{place}: 'bbox' has {len(bbox)} numbers instead of 4")
+        if form.of_coco is None:
+            raise ValueError(f"{place}: 'bbox' is a box of a picture, not of a volume")
         x, y, width, height = _numbers(bbox, place)
         return form.of_coco(x, y, width, height)
     if noun == "annotation":
@@ -433,6 +513,7 @@ def _json_row(item: Any, noun: str, place: str, form: Form) -> list[float]:
 
 def _json_object_row(item: dict[str, Any], place: str, form: Form) -> list[float]:
     by_name = {_ALIASES[key.lower()]: item[key] for key in item if key.lower() in _ALIASES}
+    _check_axes(by_name, place, form)
     missing = [name for name in form.columns if name not in by_name]
     if missing:
         raise ValueError(f"{place}: has no {missing[0]!r}")

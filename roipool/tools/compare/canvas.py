@@ -37,10 +37,13 @@ _MAX_BIN_LINES = 32
 
 
 class View:
-    """The input as an image: an RGB picture, or one channel of a map in false colours."""
+    """The input as an image: an RGB picture, or one channel of a map in false colours.
 
-    def __init__(self, features: FeatureMap, image: int, channel: int) -> None:
-        self.size = features.size
+    Of a volume it is one plane, in the colours of the whole.
+    """
+
+    def __init__(self, features: FeatureMap, image: int, channel: int, plane: int = 0) -> None:
+        self.size = features.size[0], features.size[1]
         self.coloured = features.picture is not None
         self.channels = features.values.shape[1]
         if features.picture is not None:
@@ -48,13 +51,16 @@ class View:
             self.pixels = features.picture
             return
         self.channel = channel
-        self.what = "The map"
+        self.what = f"The {features.kind}"
         if self.channels > 1:
             self.what = f"Channel {channel} of 0 to {self.channels - 1}"
         if len(features.values) > 1:
             self.what += f" of image {image}"
-        self.pixels = features.values[image, channel]
-        finite = self.pixels[np.isfinite(self.pixels)]
+        values = features.values[image, channel]
+        if features.is_volume:
+            self.what += f", plane {plane} of 0 to {len(values) - 1}"
+        self.pixels = values[plane] if features.is_volume else values
+        finite = values[np.isfinite(values)]
         self.low = float(finite.min()) if finite.size else 0.0
         self.high = float(finite.max()) if finite.size else 1.0
         if self.low == self.high:  # a constant map; pooled values may still vary

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import itertools
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,11 +22,11 @@ from roipool.cli.text import printable
 from roipool.tools.compare import functions, inputs, json_output, report
 from roipool.tools.compare.differences import Comparison, compare
 from roipool.tools.compare.engines import ENGINES, missing
-from roipool.tools.compare.patterns import choose, system_of
+from roipool.tools.compare.patterns import candidates, choose, system_of
 from roipool.tools.compare.problem import Compute, Options, Problem, Unavailable
 from roipool.tools.compare.programs import Programs
 from roipool.tools.compare.result import Findings
-from roipool.tools.compare.systems import INSTALLED, LISTED, SYSTEMS
+from roipool.tools.compare.systems import INSTALLED, LISTED, SYSTEMS, VOLUME_SYSTEMS
 
 __all__ = ["run"]
 
@@ -62,11 +63,11 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
     # The files are complete and the status is known, so the reader may stop at any time.
     with stdout.reader_may_stop():
         if arguments.json in files.STDOUT:
-            sys.stdout.write(json_output.as_json(findings, _about(arguments)))
+            sys.stdout.write(json_output.as_json(findings, _about(arguments, findings)))
         else:
             style = report.Style(arguments.details, arguments.reference is not None)
             notes = slips(arguments, findings.problem)
-            report.print_report(findings, _described(arguments), notes, verdict, style)
+            report.print_report(findings, _described(findings), notes, verdict, style)
     return status
 
 
@@ -77,13 +78,18 @@ def _findings(
 ) -> Findings:
     """Run the comparison; `processes` ends the processes of other implementations."""
     pythons = _pythons(arguments)
-    own = _own_functions(arguments, processes)
-    engines, absent = _engines(arguments, systems)
-    features = inputs.read_features(arguments.image, arguments.spatial_scale, arguments.make)
+    features = inputs.read_features(
+        arguments.image, arguments.spatial_scale, arguments.make, arguments.volume
+    )
+    if features.is_volume:
+        _check_offered_for_volumes(arguments)
+    options = _options(arguments, features)
     boxes = inputs.read_boxes(arguments.boxes, features, _box_form(arguments))
-    problem = Problem(features.values, boxes.rois, _options(arguments))
+    problem = Problem(features.values, boxes.rois, options)
     _check_size(problem)
-    _check_names(arguments, [*engines, *_offered(arguments)], list(own))
+    own = _own_functions(arguments, processes)
+    engines, absent = _engines(arguments, systems, problem.is_volume)
+    _check_names(arguments, [*engines, *_offered(arguments)], list(own), problem.is_volume)
     programs = processes.enter_context(
         Programs(arguments.implementations, pythons, roipool.get_num_threads(), arguments.timeout)
     )
@@ -107,6 +113,15 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
         raise ValueError("give either IMAGE or --make, not both")
 
 
+def _check_offered_for_volumes(arguments: argparse.Namespace) -> None:
+    """Reject options that only maps have."""
+    if arguments.html is not None:
+        raise ValueError("--html: the page cannot show volumes; --save draws a figure of slices")
+    if arguments.implementations:
+        names = ", ".join(arguments.implementations)
+        raise ValueError(f"--implementations {names}: no installed library pools volumes")
+
+
 def _pythons(arguments: argparse.Namespace) -> dict[str, str]:
     pythons = dict(arguments.implementation_python)
     for name in pythons:
@@ -128,11 +143,12 @@ def _own_functions(
 
 
 def _engines(
-    arguments: argparse.Namespace, systems: Mapping[str, Compute] | None
+    arguments: argparse.Namespace, systems: Mapping[str, Compute] | None, is_volume: bool
 ) -> tuple[dict[str, Compute], dict[str, str]]:
     """Return the systems on each engine, by name, and the reasons for absent engines."""
     if systems is not None:
         return dict(systems), {}
+    rows = VOLUME_SYSTEMS if is_volume else SYSTEMS
     computes: dict[str, Compute] = {}
     absent: dict[str, str] = {}
     for engine in arguments.engines:
@@ -141,7 +157,7 @@ def _engines(
             absent[engine] = reason
             continue
         suffix = "" if engine == "cpu" else f"@{engine}"
-        computes |= {f"{name}{suffix}": ENGINES[engine](row) for name, row in SYSTEMS.items()}
+        computes |= {f"{name}{suffix}": ENGINES[engine](row) for name, row in rows.items()}
     return computes, absent
 
 
@@ -149,8 +165,12 @@ def _offered(arguments: argparse.Namespace) -> list[str]:
     return [f"{system}@{name}" for name in arguments.implementations for system in INSTALLED[name]]
 
 
-def _check_names(arguments: argparse.Namespace, names: list[str], own: list[str]) -> None:
+def _check_names(
+    arguments: argparse.Namespace, names: list[str], own: list[str], is_volume: bool
+) -> None:
     """Check, before any library starts, that --systems and --reference match something."""
+    for text in filter(None, (arguments.systems, arguments.reference)):
+        _check_kind(text, [*names, *own], is_volume)
     chosen = choose(arguments.systems, names)
     taking_part = {name for name in names if name in chosen or system_of(name) in chosen} | {*own}
     if arguments.reference is not None:
@@ -160,6 +180,16 @@ def _check_names(arguments: argparse.Namespace, names: list[str], own: list[str]
         taking_part.add(_first_of(matches[0], [*names, *own]))
     if arguments.check and len(taking_part) < 2:
         raise ValueError("--check needs a system besides the reference")
+
+
+def _check_kind(text: str, names: list[str], is_volume: bool) -> None:
+    """Reject systems of volumes for a map, and systems of maps for a volume."""
+    others = SYSTEMS if is_volume else VOLUME_SYSTEMS
+    for part in text.split(","):
+        system = system_of(part.strip())
+        if candidates(system, others) and not candidates(system, [*map(system_of, names)]):
+            what = "maps, not volumes" if is_volume else "volumes: give --volume"
+            raise ValueError(f"{system} pools {what}")
 
 
 def _first_of(system: str, names: Iterable[str]) -> str:
@@ -203,14 +233,18 @@ def _box_form(arguments: argparse.Namespace) -> inputs.BoxForm:
     return inputs.BoxForm(arguments.box_format, arguments.normalized, arguments.degrees)
 
 
-def _options(arguments: argparse.Namespace) -> Options:
-    return Options(arguments.output_size, arguments.spatial_scale, arguments.sampling_ratio)
+def _options(arguments: argparse.Namespace, features: inputs.FeatureMap) -> Options:
+    size, axes = arguments.output_size, len(features.size)
+    if len(size) not in (1, axes):
+        example, given = "x".join(["7"] * axes), "x".join(map(str, size))
+        raise ValueError(f"--output-size {given}: of a {features.kind} it is 7 or {example}")
+    bins = size * axes if len(size) == 1 else size
+    return Options(bins, arguments.spatial_scale, arguments.sampling_ratio)
 
 
 def _check_size(problem: Problem) -> None:
     """Limit the memory: one result of every group of systems is kept until the end."""
-    boxes, channels, rows, columns = problem.pooled_shape
-    values = boxes * channels * rows * columns
+    values = math.prod(problem.pooled_shape)
     if values > _MAX_VALUES:
         raise ValueError(
             f"each result would hold {values:,} numbers, more than {_MAX_VALUES:,}: give fewer "
@@ -225,7 +259,7 @@ def _compare_all(
     problem: Problem,
 ) -> list[Comparison]:
     for part in arguments.gradients:
-        _check_available(part, chosen)
+        _check_available(part, chosen, problem.is_volume)
     wanted = ["forward", *arguments.gradients]
     parts: list[Comparison] = []
     done = itertools.count()
@@ -246,10 +280,12 @@ def _compare_all(
     return parts
 
 
-def _check_available(part: str, chosen: Mapping[str, Compute]) -> None:
+def _check_available(part: str, chosen: Mapping[str, Compute], is_volume: bool) -> None:
     """Check, before the work, that a system has a gradient, by a call on the smallest input."""
-    box = np.array([[0, 0, 0, 1, 1]], np.float32)
-    smallest = Problem(np.ones((1, 1, 2, 2), np.float32), box, Options((1, 1), 1.0, 1))
+    axes = 3 if is_volume else 2
+    box = np.array([[0, *[0] * axes, *[1] * axes]], np.float32)
+    features = np.ones((1, 1, *[2] * axes), np.float32)
+    smallest = Problem(features, box, Options((1,) * axes, 1.0, 1))
     for compute in chosen.values():
         try:
             compute(smallest, part)
@@ -268,26 +304,29 @@ def _write_files(arguments: argparse.Namespace, findings: Findings) -> None:
         from roipool.tools.compare import figure
 
         picture = io.BytesIO()
-        title = f"{printable(Path(findings.features.name).name)}: {_described(arguments)}"
+        title = f"{printable(Path(findings.features.name).name)}: {_described(findings)}"
         drawing = figure.draw(findings.forward, findings.features, findings.boxes.rois, title)
         figure.save(drawing, picture, Path(arguments.save).suffix.lower()[1:])
         made[arguments.save] = picture.getvalue()
     if arguments.html is not None:
         from roipool.tools.compare import page
 
-        made[arguments.html] = page.as_html(findings, _described(arguments)).encode()
+        made[arguments.html] = page.as_html(findings, _described(findings)).encode()
     if arguments.json not in (None, *files.STDOUT):
-        made[arguments.json] = json_output.as_json(findings, _about(arguments)).encode("ascii")
+        made[arguments.json] = json_output.as_json(findings, _about(arguments, findings)).encode(
+            "ascii"
+        )
     for path, content in made.items():
         with files.replacing(path) as stream:
             stream.write(content)
 
 
-def _about(arguments: argparse.Namespace) -> dict[str, Any]:
+def _about(arguments: argparse.Namespace, findings: Findings) -> dict[str, Any]:
+    options = findings.problem.options
     return {
-        "output_size": list(arguments.output_size),
-        "spatial_scale": arguments.spatial_scale,
-        "sampling_ratio": arguments.sampling_ratio,
+        "output_size": list(options.output_size),
+        "spatial_scale": options.spatial_scale,
+        "sampling_ratio": options.sampling_ratio,
         "rtol": arguments.rtol,
         "atol": arguments.atol,
         "threads": roipool.get_num_threads(),
@@ -302,17 +341,18 @@ def slips(arguments: argparse.Namespace, problem: Problem) -> list[str]:
         notes.append(
             f"--spatial-scale {scale:g} enlarges boxes; a stride of {scale:g} is 1/{scale:g}"
         )
-    coordinates = problem.rois[:, 1:5]
+    coordinates = problem.rois[:, 1:5] if problem.rotated else problem.rois[:, 1:]
     is_small = coordinates.size and np.nanmax(np.abs(coordinates), initial=0.0) <= 1.0
     if is_small and not arguments.normalized:
         notes.append("every coordinate of the boxes is at most 1; fractions need --normalized")
     return notes
 
 
-def _described(arguments: argparse.Namespace) -> str:
-    size = " x ".join(map(str, arguments.output_size))
-    ratio = arguments.sampling_ratio or "adaptive"
-    return f"output {size}, scale {arguments.spatial_scale:.6g}, sampling {ratio}"
+def _described(findings: Findings) -> str:
+    options = findings.problem.options
+    size = " x ".join(map(str, options.output_size))
+    ratio = options.sampling_ratio or "adaptive"
+    return f"output {size}, scale {options.spatial_scale:.6g}, sampling {ratio}"
 
 
 def _verdict(arguments: argparse.Namespace, findings: Findings) -> tuple[list[str], int]:

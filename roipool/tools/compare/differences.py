@@ -26,7 +26,7 @@ __all__ = [
 
 FloatArray = NDArray[np.float32]
 
-_USUAL = ("roipool.roi_align",)  # the reference if it takes part
+_USUAL = ("roipool.roi_align", "roipool.roi_align_3d")  # the reference if it takes part
 _TIMED_RUNS = 3
 _LONG = 0.5  # seconds; such a call is not repeated
 
@@ -158,7 +158,8 @@ def compare(
         One of `roipool.tools.compare.problem.PARTS`.
     reference : str, optional
         One of `implementations`. By default, and for a gradient that it lacks,
-        ``roipool.roi_align`` if it ran, else the first average, else the first that ran.
+        ``roipool.roi_align``, or for volumes ``roipool.roi_align_3d``, if it ran, else the first
+        average, else the first that ran.
     rtol, atol : float
         An element is within tolerance if it differs by at most ``atol + rtol * |reference|``.
     tell : callable

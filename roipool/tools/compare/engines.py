@@ -18,6 +18,7 @@ from roipool.verification.call import run
 from roipool.verification.case import Case
 from roipool.verification.device import device
 from roipool.verification.oracle import ask
+from roipool.verification.volumes import as_maps
 
 __all__ = ["ENGINES", "case_of", "missing", "row_of"]
 
@@ -47,7 +48,7 @@ def _by_oracle(compared: Compared, problem: Problem, part: str) -> Any:
     results = ask(case, oracle, _only(operation, part))
     if part == "forward":
         results = oracle.finish(case, results)
-    return _result(compared, case, part, results, order)
+    return _in_planes(problem, part, _result(compared, case, part, results, order))
 
 
 ENGINES: dict[str, Callable[[Compared], Compute]] = {
@@ -73,7 +74,8 @@ def _compute(compared: Compared, problem: Problem, part: str, library: Any) -> A
     row = row_of(compared)
     _check_part(row, part)
     case, order = _by_image(case_of(compared, problem))
-    return _result(compared, case, part, run(case, library, _only(row, part)), order)
+    results = run(case, library, _only(row, part))
+    return _in_planes(problem, part, _result(compared, case, part, results, order))
 
 
 def _only(row: System, part: str) -> System:
@@ -108,6 +110,11 @@ def _result(
     return restored
 
 
+def _in_planes(problem: Problem, part: str, result: Any) -> Any:
+    """Return a result in the problem's shape: `case_of` joins the rows of a volume's planes."""
+    return result.reshape(problem.shape_of(part)) if problem.is_volume else result
+
+
 def _sum_of_copies(gradient: NDArray[Any], groups: int) -> Any:
     """Return the gradient of a map from those of the copies that `case_of` makes."""
     count, channels, height, width = gradient.shape
@@ -136,12 +143,15 @@ def case_of(compared: Compared, problem: Problem) -> Case:
     if "samples" in row_of(compared).options and options.sampling_ratio < 1:
         raise Unavailable("has no adaptive number of samples; give a sampling ratio")
     # Each group of bins of a position-sensitive system is pooled from a copy of the map.
-    groups = row_of(compared).groups_of(compared.options, options.output_size)
+    rows, columns = options.output_size[-2:]
+    groups = row_of(compared).groups_of(compared.options, (rows, columns))
+    maps = as_maps(problem.features, "NCHW")
     return Case(
         operation=compared.row,
-        maps=problem.features if groups == 1 else problem.features.repeat(groups, axis=1),
-        grad=problem.grad,
+        maps=maps if groups == 1 else maps.repeat(groups, axis=1),
+        grad=as_maps(problem.grad, "NCHW"),
         rois=problem.rois,
+        planes=(problem.features.shape[2], options.output_size[0]) if problem.is_volume else None,
         layout="NCHW" if "NCHW" in row_of(compared).layouts else "NHWC",
         options={
             "spatial_scale": options.spatial_scale,

@@ -7,7 +7,9 @@ the systems; tests compare the values with the engines and with the oracle's own
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,19 +42,20 @@ class Place(NamedTuple):
 
     Attributes
     ----------
-    image : (H, W) float32 ndarray
-        The map of one channel.
-    box : (4,) or (5,) float32 ndarray
-        x1, y1, x2, y2 in pixels; or centre x, centre y, width, height, angle.
-    bin : (int, int)
-        Row and column of the bin.
+    image : (H, W) or (D, H, W) float32 ndarray
+        The map, or the volume, of one channel.
+    box : (4,), (5,) or (6,) float32 ndarray
+        x1, y1, x2, y2 in pixels; or centre x, centre y, width, height, angle; or, of a volume,
+        x1, y1, z1, x2, y2, z2.
+    bin : tuple of int
+        Row and column of the bin, and before them its plane in a volume.
     options : Options
         Scale, number of bins, and sampling ratio.
     """
 
     image: FloatArray
     box: FloatArray
-    bin: tuple[int, int]
+    bin: tuple[int, ...]
     options: Options
 
     @property
@@ -85,32 +88,35 @@ def pooled_value(rules: Rules, place: Place) -> float:
         count = math.prod(sample_counts(rules, place))
         if count > _MAX_TURNED:
             raise NotExplainedError(f"{count:,} samples of a bin")
-        turned_bin = reference.bin_of(rules, place.on_map, place.bin)
+        row, column = place.bin
+        turned_bin = reference.bin_of(rules, place.on_map, (row, column))
         return reference.value_of(rules, turned_bin, place.image)
     if np.isfinite(box_in_cells(rules, place)).all():  # otherwise every sample is outside
-        count = max(sample_counts(rules, place))
-        if count > _MAX_COUNT:
-            raise NotExplainedError(f"{count:,} samples of a bin along one axis")
+        counts = sample_counts(rules, place)
+        if max(counts) > _MAX_COUNT:
+            raise NotExplainedError(f"{max(counts):,} samples of a bin along one axis")
+        if math.prod(counts) > _MAX_COUNT**2:  # of a volume
+            raise NotExplainedError(f"{math.prod(counts):,} samples of a bin")
     return _upright_value(rules, place)
 
 
 def _upright_value(rules: Rules, place: Place) -> float:
-    """Read the grid of samples of an upright bin, as a product of matrices."""
+    """Read the grid of samples of an upright bin, as a product of a matrix for each axis."""
     lines = reference.lines_of(rules, place.on_map, place.bin)
     if not all(line.grid for line in lines):
         return rules.empty
-    down, along = ([cells for _, _, cells in line.near] for line in lines)
-    inside = [sum(map(bool, samples)) for samples in (down, along)]
+    samples = [[cells for _, _, cells in line.near] for line in lines]
+    inside = [sum(map(bool, each)) for each in samples]
     if not all(inside):
         return rules.empty if rules.reduce == "max" and rules.divisor == "samples inside" else 0.0
     with np.errstate(all="ignore"):
         if rules.reduce == "mean":
-            values = _sample_values(place.image, down, along, reads_all=False)
+            values = _sample_values(place.image, samples, reads_all=False)
             counts = math.prod(line.grid for line in lines), math.prod(inside)
             return float(values.sum() / reference.DIVISORS[rules.divisor](*counts))
         if rules.reduce == "max of corners":
-            down, along = ([[pair] for cells in each for pair in cells] for each in (down, along))
-        values = _sample_values(place.image, down, along, reads_all=True)
+            samples = [[[pair] for cells in each for pair in cells] for each in samples]
+        values = _sample_values(place.image, samples, reads_all=True)
     # Samples outside have the value 0, if they take part.
     are_outside = inside != [line.grid for line in lines] and rules.divisor != "samples inside"
     if not rules.empty and not are_outside and np.isnan(values).all():
@@ -120,31 +126,44 @@ def _upright_value(rules: Rules, place: Place) -> float:
 
 
 def box_in_cells(rules: Rules, place: Place) -> list[float]:
-    """Return x1, y1, x2, y2 in map cells under the rules; for a rotated box, before rotation."""
+    """Return the box in map cells under the rules: x1, y1, x2, y2, or x1, y1, z1, x2, y2, z2.
+
+    A rotated box is not yet rotated.
+    """
     return reference.box_in_cells(rules, place.on_map)
 
 
 def sample_counts(rules: Rules, place: Place) -> list[int]:
-    """Return the number of rows and columns of samples in the bin."""
+    """Return the number of samples in the bin along each axis of the map."""
     return reference.counts_of(rules, place.on_map, place.bin)
 
 
 def _sample_values(
-    image: FloatArray, down: Cells, along: Cells, reads_all: bool
+    image: FloatArray, samples: Sequence[Cells], reads_all: bool
 ) -> NDArray[np.float64]:
-    """Return the value of each sample.
+    """Return the value of each sample, from the samples along each axis.
 
     Samples of a maximum `reads_all` their cells; in a mean, a NaN of weight 0 has no effect.
     """
-    (ys, y_weights, y_read), (xs, x_weights, x_read) = _matrix(down), _matrix(along)
-    window = image[np.ix_(ys, xs)].astype(np.float64)
+    cells, weights, read = zip(*map(_matrix, samples), strict=True)
+    window = image[np.ix_(*cells)].astype(np.float64)
     finite = np.isfinite(window)
-    values: NDArray[np.float64] = y_weights @ np.where(finite, window, 0.0) @ x_weights.T
-    for row, column in np.argwhere(~finite):
-        weights = np.outer(y_weights[:, row], x_weights[:, column])
-        read = np.outer(y_read[:, row], x_read[:, column]) if reads_all else weights != 0
-        values += np.where(read, weights * window[row, column], 0.0)
+    *depth, down, along = weights
+    values: NDArray[np.float64] = down @ np.where(finite, window, 0.0) @ along.T
+    for deep in depth:
+        values = np.tensordot(deep, values, axes=1)
+    for place in np.argwhere(~finite):
+        weight = _outer(weights, place)
+        is_read = _outer(read, place) if reads_all else weight != 0
+        values += np.where(is_read, weight * window[tuple(place)], 0.0)
     return values
+
+
+def _outer(matrices: Sequence[NDArray[Any]], place: NDArray[np.intp]) -> NDArray[Any]:
+    """Return the products, over all samples, of one column of each axis's matrix."""
+    columns = (matrix[:, column] for matrix, column in zip(matrices, place, strict=True))
+    product: NDArray[Any] = functools.reduce(np.multiply.outer, columns)
+    return product
 
 
 def _matrix(samples: Cells) -> tuple[list[int], NDArray[np.float64], NDArray[np.bool_]]:

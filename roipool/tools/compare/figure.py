@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool.cli.text import printable, short
+from roipool.tools.compare import slices
 from roipool.tools.compare.canvas import (
     ACCENT,
     CHOSEN,
@@ -63,6 +64,10 @@ Each row is a group of systems whose results are equal bit for bit.
 Each pair of columns is one box, shown enlarged with its bins at the top.
 The left grid of a pair shows the pooled values, one square per bin;
 the right grid shows the difference of each bin to the reference."""
+_HOW_TO_READ_SLICES = f"""{_HOW_TO_READ}
+Shown are the planes in the middle of each box and of its bins;
+the greatest difference is that of all its bins."""
+_READ_LINE = 0.185
 
 
 def draw(comparison: Comparison, features: FeatureMap, rois: FloatArray, title: str = "") -> Figure:
@@ -74,7 +79,7 @@ def draw(comparison: Comparison, features: FeatureMap, rois: FloatArray, title: 
         The result.
     features : FeatureMap
         The input.
-    rois : (K, 5) float32 ndarray
+    rois : (K, 5), (K, 6) or (K, 7) float32 ndarray
         The boxes.
     title : str
         The title line.
@@ -92,7 +97,7 @@ def draw(comparison: Comparison, features: FeatureMap, rois: FloatArray, title: 
     import matplotlib
 
     if features.values.size == 0:
-        raise ValueError(f"{features.name}: the map is empty, there is nothing to draw")
+        raise ValueError(f"{features.name}: the {features.kind} is empty, there is nothing to draw")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         return _Sheet(comparison, features, rois, title).figure
@@ -110,10 +115,15 @@ def save(figure: Figure, stream: BinaryIO, kind: str) -> None:
 
 
 def _name_lines(group: Group) -> list[str]:
-    """Return the names of a group in lines that fit, with the part after @ on its own line."""
+    """Return the names of a group in lines that fit, with the part after @ on its own line.
+
+    A longer function's name is on a line of its own, too.
+    """
     lines: list[str] = []
     for name in group.members:
         whole = name if len(name) <= _NAME_WIDTH else name.replace("@", " @").replace("[", " [")
+        if max(map(len, whole.split())) > _NAME_WIDTH:
+            whole = whole.replace(".", ". ")
         first, *rest = textwrap.wrap(printable(whole), _NAME_WIDTH) or [""]
         lines += [first, *(f"  {line}" for line in rest)]
     return lines
@@ -128,12 +138,16 @@ class _Sheet:
         from matplotlib.figure import Figure
 
         self.comparison = comparison
-        self.rois = rois
+        self.features = features
+        self.rois = slices.flattened(rois, features)
         self.shown = most_telling(comparison, rois, _MAX_SHOWN)
         image = int(rois[self.shown[0], 0]) if self.shown else 0
-        drawable = np.flatnonzero((rois[:, 0] == image) & np.isfinite(rois).all(axis=1))
-        self.here = sorted({*self.shown, *(int(index) for index in drawable[:_MAX_DRAWN])})
-        self.view = View(features, image, telling_channel(comparison, self.shown))
+        channel = telling_channel(comparison, self.shown)
+        self.planes = {k: slices.middle_plane(rois[k], features) for k in self.shown}
+        self.views = {k: View(features, image, channel, at) for k, at in self.planes.items()}
+        plane = self.planes[self.shown[0]] if self.shown else 0
+        self.view = View(features, image, channel, plane)
+        self.here = self._outlined(rois, image, plane)
         home = comparison.reference_group
         nearest_first = sorted(
             range(len(comparison.groups)),
@@ -142,7 +156,7 @@ class _Sheet:
         self.order = nearest_first
         self.groups = [comparison.groups[group] for group in nearest_first]
         self.scale = difference_scale(comparison)
-        rows, columns = comparison.groups[0].output.shape[2:]
+        rows, columns = comparison.groups[0].output.shape[-2:]
         self.tile_height: float = _TILE * min(1.0, rows / columns)
         self.heights = [self._row_height(group) for group in self.groups]
         self.width = 2 * _MARGIN + _LEFT + _GUTTER + _NAMES
@@ -152,6 +166,22 @@ class _Sheet:
         self.text(_MARGIN, _MARGIN + 0.1, title, size=15, weight="bold")
         self._draw_left()
         self._draw_right()
+
+    def _outlined(self, rois: FloatArray, image: int, plane: int) -> list[int]:
+        """Return the boxes that are drawn in the view of the whole."""
+        drawable = (rois[:, 0] == image) & np.isfinite(rois).all(axis=1)
+        drawable &= slices.are_crossing(rois, self.features, plane)
+        shown = [index for index in self.shown if drawable[index]]
+        return sorted({*shown, *(int(index) for index in np.flatnonzero(drawable)[:_MAX_DRAWN])})
+
+    @property
+    def _how_to_read(self) -> str:
+        return _HOW_TO_READ_SLICES if self.features.is_volume else _HOW_TO_READ
+
+    @property
+    def _more_to_read(self) -> float:
+        """Height of the lines that are only for volumes."""
+        return _READ_LINE * (self._how_to_read.count("\n") - _HOW_TO_READ.count("\n"))
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
         """Add axes at ``(x, y)`` inches from the top left corner."""
@@ -176,7 +206,8 @@ class _Sheet:
 
     def _left_height(self) -> float:
         failed = sum(result.error is not None for result in self.comparison.results)
-        return self._picture_height + 3.4 + self._matrix_side + (failed + 1) * _LINE
+        texts = 3.4 + self._more_to_read
+        return self._picture_height + texts + self._matrix_side + (failed + 1) * _LINE
 
     @property
     def _matrix_side(self) -> float:
@@ -197,10 +228,10 @@ class _Sheet:
         below = top + self._picture_height + 0.15
         self.text(_MARGIN, below, self._box_note(), color=_QUIET)
         below += 0.5
-        first, rest = _HOW_TO_READ.split("\n", 1)
+        first, rest = self._how_to_read.split("\n", 1)
         self.text(_MARGIN, below, first, size=11, weight="bold")
         self.text(_MARGIN, below + 0.24, rest, size=9.5, linespacing=1.4)
-        below += 1.3
+        below += 1.3 + self._more_to_read
         self._draw_colour_bar(below)
         below += 0.95
         if self.scale is not None:
@@ -273,10 +304,12 @@ class _Sheet:
             top += height
 
     def _draw_head(self, x: float, top: float, index: int) -> None:
-        self.text(x, top - 0.04, f"box {index + 1}", size=11, weight="bold", color=CHOSEN)
+        where = f", plane {self.planes[index]}" if self.features.is_volume else ""
+        head = f"box {index + 1}{where}"
+        self.text(x, top - 0.04, head, size=11, weight="bold", color=CHOSEN)
         axes = self.axes(x, top + _CAPTION, _COLUMN, _CROP)
-        self.view.show(axes)
-        shape = self.comparison.groups[0].output.shape[2:]
+        self.views[index].show(axes)
+        shape = self.comparison.groups[0].output.shape[-2:]
         enlarge(axes, self.rois[index, 1:], shape, _COLUMN / _CROP)
         below = top + _CAPTION + _CROP + 0.3
         for offset, word in ((0.0, "pooled"), (_TILE + _GAP, "difference")):
@@ -291,11 +324,12 @@ class _Sheet:
         for number, index in enumerate(self.shown):
             x = left + _NAMES + number * (_COLUMN + _COLUMN_GAP)
             tile = self.axes(x, top + _CAPTION, _TILE, self.tile_height)
-            self.view.show_pooled(tile, group.output[index])
+            pooled = slices.middle_bins(group.output[index], self.features)
+            self.view.show_pooled(tile, pooled)
             x += _TILE + _GAP
             axes = self.axes(x, top + _CAPTION, _TILE, self.tile_height)
             apart = distance(group.output[index], reference[index]).max(axis=0)
-            self._show_distance(axes, apart)
+            self._show_distance(axes, slices.middle_bins(apart, self.features))
             caption = "reference" if home else f"greatest {short(apart.max(), 2)}"
             self.text(
                 x + _TILE / 2, top + _CAPTION - 0.04, caption, size=8, ha="center", va="bottom"

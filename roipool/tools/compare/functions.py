@@ -56,7 +56,7 @@ def compute_of(functions: Functions, arrays: str) -> Compute:
         try:
             pooled = functions.call("forward", *_arguments(functions, problem))
             if part == "forward":  # one array, or one per image
-                return pooled[0] if pooled[0].ndim == 4 else np.stack(pooled)
+                return pooled[0] if pooled[0].ndim == problem.features.ndim else np.stack(pooled)
             (gradient,) = functions.call(_GRADIENTS[part], [("grad_output", problem.grad)], {})
         except Misbehaviour as error:
             if error.kind == "has no gradient":

@@ -1,4 +1,4 @@
-"""Reads pictures and feature maps, and chooses boxes if the user gives none.
+"""Reads pictures, feature maps and volumes, and chooses boxes if the user gives none.
 
 The memory of a reader is bounded whatever a file declares: the limits below are checked before
 decoding.
@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.tools.compare import box_files
+from roipool.tools.compare import box_files, built_in_volume
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -43,37 +43,50 @@ _SAFETENSORS = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """The map to pool from.
+    """The map, or the volume, to pool from.
 
     Attributes
     ----------
     name : str
         Name in reports.
-    values : (N, C, H, W) float32 ndarray
+    values : (N, C, H, W) or (N, C, D, H, W) float32 ndarray
         The features.
     size : tuple of float
-        Width and height in image pixels, the unit of box coordinates.
+        Width and height, and depth of a volume, in image pixels: the unit of box coordinates.
     picture : (H, W, 3) float32 ndarray or None
         The picture at its full size, if the map was made from one.
     built_in : bool
-        Whether the picture is the package's own.
+        Whether the picture or the volume is the package's own.
     made : bool
         Whether the map consists of random numbers.
     """
 
     name: str
     values: FloatArray
-    size: tuple[float, float]
+    size: tuple[float, ...]
     picture: FloatArray | None = None
     built_in: bool = False
     made: bool = False
 
+    @property
+    def is_volume(self) -> bool:
+        """Whether it is a volume."""
+        return self.values.ndim == 5
+
+    @property
+    def kind(self) -> str:
+        """What it is, in reports."""
+        return "volume" if self.is_volume else "map"
+
 
 @dataclass(frozen=True)
 class BoxForm:
-    """The meaning of a file's numbers: a key of `box_files.FORMS`, and their units."""
+    """The meaning of a file's numbers: a key of `box_files.FORMS`, and their units.
 
-    name: str = "xyxy"
+    Without a name they are x1, y1, x2, y2, or x1, y1, z1, x2, y2, z2 of a volume.
+    """
+
+    name: str | None = None
     normalized: bool = False
     degrees: bool = False
 
@@ -87,21 +100,29 @@ class Boxes:
 
 
 def read_features(
-    path: str | None, spatial_scale: float = 1.0, make: tuple[int, int, int] | None = None
+    path: str | None,
+    spatial_scale: float = 1.0,
+    make: tuple[int, ...] | None = None,
+    volume: bool = False,
 ) -> FeatureMap:
-    """Read a picture or a feature map, or make a random map.
+    """Read a picture, a feature map or a volume, or make a random one.
 
     Parameters
     ----------
     path : str or None
         An ``.npy``, ``.npz`` or ``.safetensors`` file holds a feature map of shape ``(H, W)``,
-        ``(C, H, W)`` or ``(N, C, H, W)``, used unchanged. Any other file is a picture: it is turned
-        upright, converted to RGB in [0, 1] with transparent parts white, and resized by
-        `spatial_scale`. None means the package's own picture.
+        ``(C, H, W)`` or ``(N, C, H, W)``, or a volume of shape ``(N, C, D, H, W)``, used unchanged.
+        Any other file is a picture: it is turned upright, converted to RGB in [0, 1] with
+        transparent parts white, and resized by `spatial_scale`. None means the package's own
+        picture or volume.
     spatial_scale : float
         Size of the map relative to the picture.
-    make : (int, int, int), optional
-        Channels, rows and columns of a map of random numbers with a fixed seed.
+    make : tuple of int, optional
+        Channels, rows and columns of a map of random numbers with a fixed seed; channels, planes,
+        rows and columns of a volume.
+    volume : bool
+        Whether a volume is asked for: an array then may have shape ``(D, H, W)`` or
+        ``(C, D, H, W)``.
 
     Returns
     -------
@@ -114,12 +135,20 @@ def read_features(
         If the file cannot be read, or its content does not match its name.
     """
     if make is not None:
+        if volume and len(make) == 3:
+            shape = "x".join(map(str, make))
+            raise ValueError(f"--make {shape}: a volume is CxDxHxW, such as 4x16x32x32")
         return _made(make, spatial_scale)
+    if path is None and volume:
+        values = built_in_volume.values()
+        return FeatureMap("built-in volume", values, _size(values, spatial_scale), built_in=True)
     if path is None:
         content = io.BytesIO(_built_in(_PICTURE))
         return _from_picture(f"built-in picture {_PICTURE}", content, spatial_scale, True)
     if Path(path).suffix.lower() in _ARRAYS:
-        return _from_array(path, spatial_scale)
+        return _from_array(path, spatial_scale, volume)
+    if volume:
+        raise ValueError(f"{path}: a volume is an array: {', '.join(_ARRAYS)}")
     with Path(path).open("rb") as stream:
         return _from_picture(path, stream, spatial_scale, False)
 
@@ -130,8 +159,8 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
     Parameters
     ----------
     path : str or None
-        CSV, JSON, COCO JSON or ``.npy``. None means the built-in boxes for the built-in picture,
-        and the whole and its 3 x 3 parts for any other picture or map.
+        CSV, JSON, COCO JSON or ``.npy``. None means the built-in boxes for the built-in picture or
+        volume, and the whole and its 3 x 3 parts for any other picture or map.
     features : FeatureMap
         The map that the boxes are for.
     form : BoxForm
@@ -140,22 +169,34 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
     Returns
     -------
     Boxes
-        Rows ``[batch_index, x1, y1, x2, y2]`` in float32, or rows of rotated boxes.
+        Rows ``[batch_index, x1, y1, x2, y2]`` in float32, or rows of rotated boxes or of boxes of
+        volumes.
 
     Raises
     ------
     ValueError, OSError
         If the file cannot be read, or does not contain boxes for this map.
     """
-    images = len(features.values)
+    usual = "xyzxyz" if features.is_volume else "xyxy"
     if path is not None:
-        numbers = box_files.FORMS[form.name]
+        numbers = _form_of(form.name or usual, features)
         table = _read_table(path, features, numbers)
         size = features.size if form.normalized else None
+        images = len(features.values)
         rois = box_files.to_rois(table, images, numbers, size=size, degrees=form.degrees)
         return Boxes(path, rois)
-    if form != BoxForm():
+    if form not in (BoxForm(), BoxForm(usual)):
         raise ValueError("--box-format, --normalized and --degrees describe a file: give --boxes")
+    with np.errstate(over="ignore", invalid="ignore"):  # a tiny scale makes an infinite picture
+        return _chosen_boxes(features)
+
+
+def _chosen_boxes(features: FeatureMap) -> Boxes:
+    """Choose boxes that suit the map."""
+    images = len(features.values)
+    if features.built_in and features.is_volume:
+        corners = built_in_volume.boxes_in_cells() * _cell(features)
+        return Boxes("built-in boxes", _in_first_image(corners))
     if features.built_in:
         table = box_files.from_csv(_built_in(_BOXES).decode(), _BOXES)
         return Boxes("built-in boxes", box_files.to_rois(table, images))
@@ -163,8 +204,22 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
         raise ValueError(f"{features.name}: contains no image")
     if features.made:
         return Boxes("made boxes: ordinary, small, over the edge, reversed", _made_boxes(features))
-    name = f"no --boxes given: the whole {_kind(features)} and its {_GRID} x {_GRID} parts"
-    return Boxes(name, _whole_and_parts(*features.size))
+    parts = " x ".join([str(_GRID)] * len(features.size))
+    name = f"no --boxes given: the whole {_kind(features)} and its {parts} parts"
+    return Boxes(name, _whole_and_parts(features.size))
+
+
+def _form_of(name: str, features: FeatureMap) -> box_files.Form:
+    """Return the meaning of a box's numbers, which must be that of boxes of such features."""
+    form = box_files.FORMS[name]
+    if form.is_volume and not features.is_volume:
+        raise ValueError(
+            f"--box-format {name}: {features.name} is a map, not a volume; {box_files.NEEDS_VOLUME}"
+        )
+    if features.is_volume and not form.is_volume:
+        allowed = ", ".join(box_files.VOLUME_FORMS)
+        raise ValueError(f"--box-format {name}: {features.name} is a volume: give {allowed}")
+    return form
 
 
 def _read_table(path: str, features: FeatureMap, form: box_files.Form) -> box_files.Table:
@@ -257,7 +312,7 @@ def _array_name(key: str, names: list[str]) -> str:
 
 
 def _kind(features: FeatureMap) -> str:
-    return "map" if features.picture is None else "picture"
+    return features.kind if features.picture is None else "picture"
 
 
 def _built_in(name: str) -> bytes:
@@ -277,47 +332,91 @@ def _text(path: str) -> str:
         raise ValueError(f"{path}: not a text file in UTF-8") from error
 
 
-def _whole_and_parts(width: float, height: float) -> FloatArray:
-    x, y = (np.linspace(0, length, _GRID + 1, dtype=np.float32) for length in (width, height))
-    parts = [(0, x[j], y[i], x[j + 1], y[i + 1]) for i in range(_GRID) for j in range(_GRID)]
-    return np.array([(0, 0, 0, width, height), *parts], dtype=np.float32)
+def _whole_and_parts(size: tuple[float, ...]) -> FloatArray:
+    edges = [np.linspace(0, length, _GRID + 1, dtype=np.float32) for length in size]
+    parts = []
+    for place in np.ndindex((_GRID,) * len(size)):  # the last axis of the map is x
+        low = [edge[at] for edge, at in zip(edges, reversed(place), strict=True)]
+        high = [edge[at + 1] for edge, at in zip(edges, reversed(place), strict=True)]
+        parts.append([0, *low, *high])
+    return np.array([[0, *[0] * len(size), *size], *parts], dtype=np.float32)
 
 
-def _made(shape: tuple[int, int, int], spatial_scale: float) -> FeatureMap:
+def _made(shape: tuple[int, ...], spatial_scale: float) -> FeatureMap:
+    kind = "map" if len(shape) == 3 else "volume"
     if math.prod(shape) > _MAX_ELEMENTS:
-        raise ValueError(f"--make: the map would have more than {_MAX_ELEMENTS:,} numbers")
+        raise ValueError(f"--make: the {kind} would have more than {_MAX_ELEMENTS:,} numbers")
     values = np.random.default_rng(0).standard_normal((1, *shape), np.float32)
-    size = shape[2] / spatial_scale, shape[1] / spatial_scale
-    return FeatureMap("made map", values, size, made=True)
+    return FeatureMap(f"made {kind}", values, _size(values, spatial_scale), made=True)
+
+
+# x1, y1, z1, x2, y2, z2 of made boxes, as fractions; those of a map have no z.
+_INSIDE = [
+    [0.1, 0.2, 0.15, 0.6, 0.7, 0.8],
+    [0.25, 0.25, 0.25, 0.75, 0.75, 0.75],
+    [0, 0, 0, 1, 1, 1],
+    [0.37, 0.11, 0.2, 0.93, 0.44, 0.9],
+]
+_BEYOND = [
+    [-0.2, -0.1, 0.3, 0.3, 0.4, 1.1],
+    [0.8, 0.7, 0.6, 1.3, 1.2, 1.2],
+    [1.5, 1.5, 1.5, 2, 2, 2],
+    [0.7, 0.6, 0.8, 0.2, 0.3, 0.1],
+]
+# The same, in cells.
+_SMALL = [
+    [2, 2, 2, 2, 2, 2],
+    [1.2, 1.4, 1.3, 1.6, 1.7, 1.8],
+    [2.5, 1.5, 0.5, 4.5, 3.5, 2.5],
+    [1, 1, 1, 3, 3, 3],
+]
 
 
 def _made_boxes(features: FeatureMap) -> FloatArray:
     """Return boxes of the kinds on which systems differ, scaled to the map."""
-    cells = np.array([features.values.shape[3], features.values.shape[2]] * 2, np.float64)
-    pixel = np.array([*features.size, *features.size]) / cells  # the size of a cell
-    inside = [
-        [0.1, 0.2, 0.6, 0.7],
-        [0.25, 0.25, 0.75, 0.75],
-        [0, 0, 1, 1],
-        [0.37, 0.11, 0.93, 0.44],
-    ]
-    beyond = [[-0.2, -0.1, 0.3, 0.4], [0.8, 0.7, 1.3, 1.2], [1.5, 1.5, 2, 2], [0.7, 0.6, 0.2, 0.3]]
-    small = [[2, 2, 2, 2], [1.2, 1.4, 1.6, 1.7], [2.5, 1.5, 4.5, 3.5], [1, 1, 3, 3]]
-    rows = [*(np.array([*inside, *beyond]) * cells * pixel), *(np.array(small) * pixel)]
-    return np.concatenate([np.zeros((len(rows), 1)), rows], axis=1).astype(np.float32)
+    cells, pixel = _cells(features), _cell(features)
+    columns = slice(None) if features.is_volume else [0, 1, 3, 4]
+    fractions, small = np.array([*_INSIDE, *_BEYOND])[:, columns], np.array(_SMALL)[:, columns]
+    return _in_first_image(np.concatenate([fractions * cells * pixel, small * pixel]))
 
 
-def _from_array(path: str, spatial_scale: float) -> FeatureMap:
+def _cells(features: FeatureMap) -> NDArray[np.float64]:
+    """Return the cells along each axis, for both corners of a box."""
+    return np.array([*features.values.shape[:1:-1]] * 2, np.float64)
+
+
+def _cell(features: FeatureMap) -> NDArray[np.float64]:
+    """Return the size of a cell in pixels along each axis, for both corners of a box."""
+    return np.array([*features.size, *features.size]) / _cells(features)
+
+
+def _in_first_image(corners: NDArray[np.float64]) -> FloatArray:
+    """Return boxes with the batch index 0."""
+    return np.concatenate([np.zeros((len(corners), 1)), corners], axis=1).astype(np.float32)
+
+
+def _size(values: FloatArray, spatial_scale: float) -> tuple[float, ...]:
+    """Return width, height and, of a volume, depth in pixels."""
+    return tuple(length / spatial_scale for length in values.shape[:1:-1])
+
+
+def _from_array(path: str, spatial_scale: float, volume: bool) -> FeatureMap:
     array = read_array(path, "features")
-    if not 2 <= array.ndim <= 4:
+    if volume and not 3 <= array.ndim <= 5:
         raise ValueError(
-            f"{path}: needs shape (H, W), (C, H, W) or (N, C, H, W), but it is {array.shape}"
+            f"{path}: --volume needs shape (D, H, W), (C, D, H, W) or (N, C, D, H, W), but it is "
+            f"{array.shape}"
+        )
+    if not 2 <= array.ndim <= 5:
+        raise ValueError(
+            f"{path}: needs shape (H, W), (C, H, W) or (N, C, H, W), or of a volume "
+            f"(N, C, D, H, W), but it is {array.shape}"
         )
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.ascontiguousarray(array, dtype=np.float32)
-    values = values.reshape((1,) * (4 - values.ndim) + values.shape)
-    size = (values.shape[3] / spatial_scale, values.shape[2] / spatial_scale)
-    return FeatureMap(path, values, size)
+    dimensions = 5 if volume else max(values.ndim, 4)
+    values = values.reshape((1,) * (dimensions - values.ndim) + values.shape)
+    return FeatureMap(path, values, _size(values, spatial_scale))
 
 
 def _from_picture(name: str, stream: Any, spatial_scale: float, built_in: bool) -> FeatureMap:

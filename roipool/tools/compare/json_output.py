@@ -69,17 +69,11 @@ def as_json(findings: Findings, options: dict[str, Any]) -> str:
 
 def place_of(problem: Problem, part: str, where: tuple[int, ...]) -> dict[str, int | str]:
     """Describe an element: a bin of a box, a cell of the map or a coordinate of a box, from 0."""
-    if part == "forward":
-        names: tuple[str, ...] = ("box", "channel", "row", "column")
-    elif part == "features":
-        names = ("image", "channel", "row", "column")
-    else:
+    if part == "boxes":
         box, number = where
-        coordinates = ("x1", "y1", "x2", "y2")
-        if problem.rotated:
-            coordinates = ("cx", "cy", "width", "height", "angle")  # type: ignore[assignment]
-        return {"box": box, "coordinate": coordinates[number]}
-    return dict(zip(names, where, strict=True))
+        return {"box": box, "coordinate": problem.coordinates[number]}
+    first = "box" if part == "forward" else "image"
+    return dict(zip((first, "channel", *problem.axes), where, strict=True))
 
 
 def statistics_of(output: np.ndarray[Any, np.dtype[np.float32]]) -> tuple[float, float, float]:

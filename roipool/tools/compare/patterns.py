@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-__all__ = ["choose", "system_of"]
+__all__ = ["candidates", "choose", "system_of"]
 
 
 def system_of(name: str) -> str:
@@ -51,21 +51,29 @@ def choose(text: str | None, names: Collection[str]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def _matches(part: str, systems: Collection[str]) -> list[str]:
+def candidates(part: str, systems: Collection[str]) -> list[str]:
+    """Return the systems that one name, prefix or pattern may mean."""
     lowered = part.lower()
     exact = [name for name in systems if name.lower() == lowered]
     if exact:
         return exact
-    if "*" in lowered or "?" in lowered:
+    if _is_pattern(part):
         # Square brackets are part of names and must not open a character class.
         pattern = lowered.replace("[", "[[]")
-        matches = [name for name in systems if fnmatchcase(name.lower(), pattern)]
-    else:
-        matches = [name for name in systems if name.lower().startswith(lowered)]
-        if len(matches) > 1:
-            raise ValueError(f"{part!r} matches several systems: {', '.join(matches)}")
+        return [name for name in systems if fnmatchcase(name.lower(), pattern)]
+    return [name for name in systems if name.lower().startswith(lowered)]
+
+
+def _is_pattern(part: str) -> bool:
+    return "*" in part or "?" in part
+
+
+def _matches(part: str, systems: Collection[str]) -> list[str]:
+    matches = candidates(part, systems)
+    if len(matches) > 1 and not _is_pattern(part):
+        raise ValueError(f"{part!r} matches several systems: {', '.join(matches)}")
     if not matches:
-        raise ValueError(f"there is no system {part!r}; {_suggested(lowered, systems)}")
+        raise ValueError(f"there is no system {part!r}; {_suggested(part.lower(), systems)}")
     return matches
 
 

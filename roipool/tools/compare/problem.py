@@ -29,14 +29,14 @@ class Options:
     Attributes
     ----------
     output_size : tuple of int
-        Number of bins: rows, columns.
+        Number of bins: rows, columns; of volumes planes, rows, columns.
     spatial_scale : float
         Factor from box coordinates to map cells.
     sampling_ratio : int
         Samples per bin and axis, for systems that take it; 0 for adaptive.
     """
 
-    output_size: tuple[int, int] = (7, 7)
+    output_size: tuple[int, ...] = (7, 7)
     spatial_scale: float = 1.0
     sampling_ratio: int = 0
 
@@ -47,11 +47,12 @@ class Problem:
 
     Attributes
     ----------
-    features : (N, C, H, W) float32 ndarray
-        The map.
-    rois : (K, 5) or (K, 6) float32 ndarray
+    features : (N, C, H, W) or (N, C, D, H, W) float32 ndarray
+        The map, or the volume.
+    rois : (K, 5), (K, 6) or (K, 7) float32 ndarray
         Rows ``[batch_index, x1, y1, x2, y2]`` in image pixels; of rotated boxes
-        ``[batch_index, cx, cy, width, height, angle]``, the angle in radians, counter-clockwise.
+        ``[batch_index, cx, cy, width, height, angle]``, the angle in radians, counter-clockwise;
+        of volumes ``[batch_index, x1, y1, z1, x2, y2, z2]``.
     options : Options
         The options.
     """
@@ -66,8 +67,25 @@ class Problem:
         return self.rois.shape[1] == 6
 
     @property
+    def is_volume(self) -> bool:
+        """Whether volumes are pooled."""
+        return self.features.ndim == 5
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes of the map, and of bins."""
+        return ("plane", "row", "column") if self.is_volume else ("row", "column")
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the numbers of a box."""
+        if self.rotated:
+            return "cx", "cy", "width", "height", "angle"
+        return ("x1", "y1", "z1", "x2", "y2", "z2") if self.is_volume else ("x1", "y1", "x2", "y2")
+
+    @property
     def pooled_shape(self) -> tuple[int, ...]:
-        """Shape of the pooled values: (K, C, PH, PW)."""
+        """Shape of the pooled values: (K, C, PH, PW), or (K, C, PD, PH, PW)."""
         return len(self.rois), self.features.shape[1], *self.options.output_size
 
     def shape_of(self, part: str) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ from roipool.tools.compare.evaluation import (
     sample_counts,
 )
 from roipool.tools.compare.problem import Problem
-from roipool.tools.compare.systems import has_own_gradient, rules_of
+from roipool.tools.compare.systems import VOLUME_SYSTEMS, has_own_gradient, rules_of
 
 __all__ = ["Reason", "Verdict", "explain", "number"]
 
@@ -97,7 +97,8 @@ def explain(
     names : (str, str)
         The implementation and the reference.
     where : tuple of int
-        Index of the element: for a forward, box, channel, row and column of the bin.
+        Index of the element: for a forward, box, channel, and row and column of the bin, in a
+        volume its plane before them.
     outputs : (ndarray, ndarray)
         The outputs of the two.
 
@@ -124,8 +125,8 @@ def _explain_bin(
     outputs: tuple[FloatArray, FloatArray],
 ) -> Verdict:
     values = float(outputs[0][where]), float(outputs[1][where])
-    k, channel, row, column = where
-    place = _place(problem, k, channel, (row, column))
+    k, channel, *number = where
+    place = _place(problem, k, channel, tuple(number))
     remarks = []
     for index, name in enumerate(names):
         if known[index] is None:
@@ -150,7 +151,7 @@ def _explain_bin(
     return Verdict(verdict.reasons, "; ".join(filter(None, [*remarks, verdict.remark])))
 
 
-def _place(problem: Problem, box: int, channel: int, bin: tuple[int, int]) -> Place:
+def _place(problem: Problem, box: int, channel: int, bin: tuple[int, ...]) -> Place:
     image = problem.features[int(problem.rois[box, 0]), channel]
     return Place(image, problem.rois[box, 1:], bin, problem.options)
 
@@ -273,8 +274,8 @@ def _find_rules(
     def misses(rules: Rules) -> int:
         return sum(math.isinf(error(rules, box)) for box in range(1, len(places)))
 
-    systems = _systems(places[0].rotated)
-    for candidates in (systems, _near(systems, places[0].rotated)):
+    systems = _systems(problem)
+    for candidates in (systems, _near(systems, problem.rotated)):
         errors = [(error(candidate.rules, 0), candidate) for candidate in candidates]
         fitting = [
             (misses(candidate.rules), least, candidate)
@@ -286,12 +287,13 @@ def _find_rules(
     return None
 
 
-def _systems(rotated: bool) -> list[_Candidate]:
-    """Return the distinct rules of systems."""
+def _systems(problem: Problem) -> list[_Candidate]:
+    """Return the distinct rules of the systems that could have computed a problem."""
     systems: dict[Rules, str] = {}
     # Many systems share rules; the best-known name represents all of them.
     for name, rules in sorted(RULES.items(), key=lambda item: "torchvision" not in item[0]):
-        if not rotated or "rotated" in name.lower():
+        is_possible = not problem.rotated or "rotated" in name.lower()
+        if is_possible and (name in VOLUME_SYSTEMS) == problem.is_volume:
             systems.setdefault(rules, name)
     return [_Candidate(rules, name) for rules, name in systems.items()]
 
@@ -348,15 +350,23 @@ class Exchange:
 
     @property
     def ends(self) -> tuple[list[float], list[float]]:
-        """x1, y1, x2, y2 in map cells before and after."""
+        """The box in map cells before and after."""
         return box_in_cells(self.before, self.place), box_in_cells(self.after, self.place)
 
     @property
     def spans(self) -> str:
-        """Both sides of the box."""
+        """All sides of the box."""
         before, after = self.ends
-        x = f"x {_span(before, 0)} becomes {_span(after, 0)}"
-        return f"{x}, y {_span(before, 1)} becomes {_span(after, 1)}"
+        axes = "xyz"[: len(before) // 2]
+        return ", ".join(
+            f"{name} {_span(before, axis)} becomes {_span(after, axis)}"
+            for axis, name in enumerate(axes)
+        )
+
+    @property
+    def backwards(self) -> str:
+        """The direction of smaller coordinates."""
+        return "up and left" if len(self.place.bin) == 2 else "up, left and towards plane 0"
 
     @property
     def left_end(self) -> str:
@@ -367,29 +377,25 @@ class Exchange:
     @property
     def widths(self) -> str:
         """The width of the box."""
-        before, after = self.ends
-        width, wider = before[2] - before[0], after[2] - after[0]
+        width, wider = (_lengths(ends)[0] for ends in self.ends)
         return f"width {_number(width)} becomes {_number(wider)}"
 
     @property
     def sizes(self) -> str:
-        """Width and height of the box."""
-        (width, height), (wider, higher) = (
-            [_number(ends[i + 2] - ends[i]) for i in (0, 1)] for ends in self.ends
-        )
-        return f"{width} x {height} becomes {wider} x {higher}"
+        """Width and height of the box, and its depth in a volume."""
+        before, after = (" x ".join(map(_number, _lengths(ends))) for ends in self.ends)
+        return f"{before} becomes {after}"
 
     @property
     def count(self) -> str:
-        """The rows and columns of samples after the exchange."""
-        rows, columns = sample_counts(self.after, self.place)
-        return f"{rows} x {columns}"
+        """The samples along each axis after the exchange."""
+        return " x ".join(map(str, sample_counts(self.after, self.place)))
 
     @property
     def counts(self) -> str:
-        """The rows and columns of samples after and before the exchange."""
-        rows, columns = sample_counts(self.before, self.place)
-        return f"{self.count} samples in the bin, not {rows} x {columns}"
+        """The samples along each axis after and before the exchange."""
+        before = " x ".join(map(str, sample_counts(self.before, self.place)))
+        return f"{self.count} samples in the bin, not {before}"
 
     @property
     def other_reduction(self) -> str:
@@ -420,7 +426,13 @@ def number(value: float) -> str:
 
 
 def _span(ends: list[float], axis: int) -> str:
-    return f"{_number(ends[axis])} to {_number(ends[axis + 2])}"
+    return f"{_number(ends[axis])} to {_number(ends[len(ends) // 2 + axis])}"
+
+
+def _lengths(ends: list[float]) -> list[float]:
+    """Return width, height and, in a volume, depth."""
+    axes = len(ends) // 2
+    return [ends[axes + axis] - ends[axis] for axis in range(axes)]
 
 
 def _number(value: Any) -> str:

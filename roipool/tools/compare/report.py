@@ -118,7 +118,7 @@ def _lines(
     shape = " x ".join(map(str, findings.features.values.shape))
     count = len(findings.boxes.rois)
     facts = [
-        f"{findings.features.name}, map {shape}",
+        f"{findings.features.name}, {findings.features.kind} {shape}",
         f"{count} box{'' if count == 1 else 'es'} ({findings.boxes.name})",
         options,
         *findings.versions.values(),
@@ -132,7 +132,9 @@ def _lines(
         yield from _part(findings, comparison, style, width)
     if not style.details:
         yield _Line("")
-        yield from _wrapped("More: --details, pictures: --html FILE, numbers: --json FILE.", width)
+        pictures = "--save FILE" if findings.problem.is_volume else "--html FILE"
+        more = f"More: --details, pictures: {pictures}, numbers: --json FILE."
+        yield from _wrapped(more, width)
     if verdict:
         yield _Line("")
     for text in verdict:
@@ -324,11 +326,10 @@ def _place(findings: Findings, part: str, apart: Difference) -> str:
     place = place_of(findings.problem, part, apart.where)
     if part == "boxes":
         return f"{place['coordinate']} of box {int(place['box']) + 1}"
+    position = ", ".join(str(place[axis]) for axis in findings.problem.axes)
     if part == "features":
-        cell = f"cell ({place['row']}, {place['column']})"
-        return f"image {place['image']}, channel {place['channel']}, {cell}"
-    bin_place = f"bin ({place['row']}, {place['column']})"
-    return f"box {int(place['box']) + 1}, {bin_place}, channel {place['channel']}"
+        return f"image {place['image']}, channel {place['channel']}, cell ({position})"
+    return f"box {int(place['box']) + 1}, bin ({position}), channel {place['channel']}"
 
 
 def _wrapped(text: str, width: int, indent: int = 0, style: str = "") -> Iterator[_Line]:

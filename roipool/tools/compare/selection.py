@@ -23,7 +23,7 @@ def most_telling(comparison: Comparison, rois: FloatArray, count: int) -> list[i
     ----------
     comparison : Comparison
         The result.
-    rois : (K, 5) float32 ndarray
+    rois : (K, 5), (K, 6) or (K, 7) float32 ndarray
         The boxes; those with a NaN or an infinity cannot be drawn and are never selected.
     count : int
         The maximum number of boxes.
@@ -50,5 +50,5 @@ def telling_channel(comparison: Comparison, boxes: Sequence[int]) -> int:
     score = np.zeros(reference.shape[1])
     for group in comparison.groups:
         apart = np.minimum(distance(group.output[shown], reference), _ENOUGH)
-        score += apart.sum(axis=(0, 2, 3))
+        score += apart.sum(axis=(0, *range(2, apart.ndim)))
     return int(np.argmax(score))

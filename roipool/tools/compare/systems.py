@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from roipool import systems
 from roipool.reference import Rules
 from roipool.systems import COMPARED, RULES, Compared, asked_of
 from roipool.tools.compare.patterns import system_of
 from roipool.tools.libraries import LIBRARIES
 
-__all__ = ["INSTALLED", "LISTED", "SYSTEMS", "has_own_gradient", "rules_of"]
+__all__ = ["INSTALLED", "LISTED", "SYSTEMS", "VOLUME_SYSTEMS", "has_own_gradient", "rules_of"]
 
-SYSTEMS: dict[str, Compared] = {
-    name: one for name, one in COMPARED.items() if one.row and one.rules
-}
-# The systems that are computed unless the user chooses others.
+
+def _computed(is_volume: bool) -> dict[str, Compared]:
+    """Return the systems that roipool computes, of maps or of volumes."""
+    return {
+        name: one
+        for name, one in COMPARED.items()
+        if one.row and one.rules and systems.SYSTEMS[one.row].is_volume == is_volume
+    }
+
+
+SYSTEMS = _computed(is_volume=False)
+VOLUME_SYSTEMS = _computed(is_volume=True)
+# The systems of maps that are computed unless the user chooses others.
 LISTED = [name for name, one in SYSTEMS.items() if one.is_listed]
 # For each library, its systems and the fields of its `Task` for each.
 INSTALLED: dict[str, Mapping[str, Mapping[str, Any]]] = {
