@@ -2,11 +2,11 @@
 // result costs more than the pooling itself, and allocators return large blocks at once.
 //
 // Freed blocks go to a cache. An allocation of about the same size takes one from there. When the
-// cache would exceed its limit, the oldest blocks are lent to the system: Linux may take their pages
-// whenever memory is short, and as long as it does not, an allocation finds them as they were. Up to
-// a second limit, that is; beyond it, and where there is no such loan, blocks return to the system.
-// So does every block that `max_age` allocations, of whatever size, did not need. There is no timer:
-// a process that makes no more calls keeps what is cached until it is told to free it.
+// cache would exceed its limit, the oldest blocks are lent to the system: Linux may take their
+// pages whenever memory is short, and until it does, they need not be cleared. Beyond a second
+// limit, and where there is no such loan, blocks return to the system. So does every block that
+// `max_age` allocations, of whatever size, did not need. There is no timer: a process that makes no
+// more calls keeps what is cached until it is told to free it.
 //
 // Nothing here throws: NumPy calls it through C function pointers.
 #pragma once
