@@ -252,13 +252,13 @@ void pool_rows(const Job& job, wide_int box, const View<const Source>& map, int 
 
 // target = the weighted sum of the cells where rows and columns cross. Rows is the number of rows
 // if known at compile time, else 0.
-template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Value>
-inline void pool_crossing(const View<const Value>& map, const Taps<Value> rows,
+template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Source, typename Value>
+inline void pool_crossing(const View<const Source>& map, const Taps<Value> rows,
                           const Taps<Value> columns, Value* target) {
   const int lanes = Lanes<Vector>::count, count = Rows ? Rows : rows.count;
   const int width = (Vectors ? Vectors : map.vectors) * lanes;
-  const Value* first = map.line(rows.source[0]);
-  const Value* line[Rows ? Rows : 1];
+  const Source* first = map.line(rows.source[0]);
+  const Source* line[Rows ? Rows : 1];
   for (int j = 0; j < Rows; ++j) line[j] = map.line(rows.source[j]);
   for (int lane = 0; lane < width; lane += lanes) {
     Vector sum = {};
@@ -266,7 +266,7 @@ inline void pool_crossing(const View<const Value>& map, const Taps<Value> rows,
       const wide_int at = columns.source[i] * map.column + lane;
       Vector down = rows.weight[0] * load<Vector>(first + at);
       for (int j = 1; j < count; ++j) {
-        const Value* cells = Rows ? line[j] : map.line(rows.source[j]);
+        const Source* cells = Rows ? line[j] : map.line(rows.source[j]);
         down = multiply_add(broadcast<Vector>(rows.weight[j]), load<Vector>(cells + at), down);
       }
       sum = multiply_add(broadcast<Vector>(columns.weight[i]), down, sum);
@@ -275,9 +275,9 @@ inline void pool_crossing(const View<const Value>& map, const Taps<Value> rows,
   }
 }
 
-template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Value>
+template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Source, typename Value>
 void pool_crossings(const Lines<Value> rows, const Lines<Value> columns,
-                    const View<const Value>& map, Value empty, const View<Value> to) {
+                    const View<const Source>& map, Value empty, const View<Value> to) {
   for (int bin = 0; bin < rows.count; ++bin) {
     const Taps<Value> down = rows.taps_of(bin), across = columns.taps_of(bin);
     if (down.count == 0 || across.count == 0) {
@@ -289,8 +289,9 @@ void pool_crossings(const Lines<Value> rows, const Lines<Value> columns,
 }
 
 // All bins of one box.
-template <typename Vector, int Vectors, bool NonTemporal, typename Value>
-void pool_pairs(const Job& job, wide_int box, const View<const Value>& map, const View<Value>& to) {
+template <typename Vector, int Vectors, bool NonTemporal, typename Source, typename Value>
+void pool_pairs(const Job& job, wide_int box, const View<const Source>& map,
+                const View<Value>& to) {
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
   const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
   const Value empty = static_cast<Value>(job.empty_value);
@@ -306,7 +307,7 @@ void pool_pairs(const Job& job, wide_int box, const View<const Value>& map, cons
 template <typename Vector, int Vectors, bool NonTemporal, typename Source, typename Value>
 void pool_bins(const Job& job, wide_int box, const View<const Source>& map, int first, int last,
                Value* row_sums, const View<Value>& to) {
-  if constexpr (std::is_same<Source, Value>::value) {
+  if constexpr (sizeof(Source) > 1) {
     if (job.arrangement == paired_bins) {
       pool_pairs<Vector, Vectors, NonTemporal>(job, box, map, to);
       return;
@@ -326,8 +327,7 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
                     block.first_channel * strides.channel;
   const int width = block.vectors * lanes;
   Value* row_sums = reinterpret_cast<Value*>(scratch);
-  // Bytes are those of a single channel.
-  if (!std::is_same<Source, Value>::value || is_direct(job, block, lanes)) {
+  if (is_direct(job, block, lanes)) {
     const View<Value> to = {reinterpret_cast<Value*>(output), strides.row, strides.column,
                             block.vectors};
     if (Vectors == 0 && job.non_temporal && consists_of_lines(output, strides)) {
@@ -350,18 +350,21 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
   });
 }
 
-// A channel of bytes, which are converted wherever they are read.
-template <typename Stored>
-void pool_bytes(const Job& job, const Block& block, const Part& part) {
-  const Maps<const Stored> maps = maps_of<const Stored>(job, block, job.features);
-  const View<const Stored> map = view_in_place<const Stored>(maps, 1);
+// Features in another type than the computed one, which are converted wherever they are read.
+template <typename Vector, int Vectors, typename Storage, typename Source>
+void pool_in_place(const Job& job, const Block& block, const Part& part) {
+  const Maps<const Source> maps = maps_of<const Source>(job, block, job.features);
+  const View<const Source> map = view_in_place<const Source>(maps, block.vectors);
   const BoxRange range = boxes_of_part(job, block.image, part.number);
   for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
-    pool_box<float, 1, float>(job, block, job.box_order[index], map, part.scratch);
+    pool_box<Vector, Vectors, Storage>(job, block, job.box_order[index], map, part.scratch);
   }
 }
 
 struct AverageForward {
+  template <typename Storage>
+  static constexpr bool takes_several_vectors = true;
+
   template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
@@ -373,10 +376,18 @@ struct AverageForward {
           case stored_as_int8: return pool_boxes_of_pixels<int8_t>(job, block, part);
         }
       }
+    }
+    if constexpr (Vectors == 0 && !is_computed<Storage>) {
+      return pool_in_place<Vector, Vectors, Storage, Storage>(job, block, part);
+    }
+    if constexpr ((Vectors == 0 || Lanes<Vector>::count == 1) &&
+                  std::is_same<Storage, float>::value) {
       switch (job.feature_storage) {
         case stored_as_pooled: break;
-        case stored_as_uint8: return pool_bytes<uint8_t>(job, block, part);
-        case stored_as_int8: return pool_bytes<int8_t>(job, block, part);
+        case stored_as_uint8:
+          return pool_in_place<Vector, Vectors, Storage, uint8_t>(job, block, part);
+        case stored_as_int8:
+          return pool_in_place<Vector, Vectors, Storage, int8_t>(job, block, part);
       }
     }
     visit_maps<Vector, Storage>(job, block, part, [&](wide_int box, const View<const Value>& map) {
@@ -528,9 +539,10 @@ void scatter_box(const Job& job, const Block& block, wide_int box, wide_int next
   }
   if (!in_place) {
     Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
+    const int width = lanes * block.vectors;
     to_lanes(gradients + bins.first * strides.row, strides, block.channels,
-             wide_int(bins.last - bins.first) * across, lanes, tile);
-    source = packed_view<const Value>(tile, bins.first, 0, across, lanes);
+             wide_int(bins.last - bins.first) * across, width, tile);
+    source = packed_view<const Value>(tile, bins.first, 0, across, lanes, block.vectors);
   }
   if (is_paired) {
     scatter_pairs<Vector, Vectors>(job, box, source, owned, map);
@@ -543,6 +555,9 @@ void scatter_box(const Job& job, const Block& block, wide_int box, wide_int next
 }
 
 struct AverageBackward {
+  template <typename Storage>
+  static constexpr bool takes_several_vectors = true;
+
   template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
@@ -555,6 +570,9 @@ struct AverageBackward {
 };
 
 struct AverageBackwardBoxes {
+  template <typename Storage>
+  static constexpr bool takes_several_vectors = false;
+
   template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;

@@ -39,6 +39,10 @@ inline void write_lanes(const Job& job, const Value* from, int lanes, wide_int c
   from_lanes(from, lanes, count, channels, to, strides);
 }
 
+// Whether values of a storage type are computed in this type.
+template <typename Storage>
+constexpr bool is_computed = std::is_same<typename ComputeOf<Storage>::type, Storage>::value;
+
 template <typename Operation, typename Storage>
 void run_stored(const Job& job, const Block& block, const Part& part) {
   typedef typename ComputeOf<Storage>::type Value;
@@ -47,7 +51,7 @@ void run_stored(const Job& job, const Block& block, const Part& part) {
     Operation::template run<Value, 1, Storage>(job, block, part);
   } else if (block.vectors == 1) {
     Operation::template run<Vector, 1, Storage>(job, block, part);
-  } else if constexpr (std::is_same<Value, Storage>::value) {
+  } else if constexpr (Operation::template takes_several_vectors<Storage>) {
     Operation::template run<Vector, 0, Storage>(job, block, part);
   }
 }
@@ -89,7 +93,7 @@ inline Maps<Storage> maps_of(const Job& job, const Block& block, Pointer array) 
   return {maps + block.first_channel * strides.channel, strides, block.channels};
 }
 
-// Maps used in place. Called only where Storage is the computed type, or for a channel of bytes.
+// Maps used in place: of the computed type, or converted where they are read.
 template <typename Value, typename Storage>
 inline View<Value> view_in_place(const Maps<Storage>& maps, int vectors) {
   return {reinterpret_cast<Value*>(maps.first), maps.strides.row, maps.strides.column, vectors};

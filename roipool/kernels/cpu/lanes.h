@@ -69,20 +69,85 @@ struct VectorOf<double> {
   typedef DoubleLanes type;
 };
 
+// Sixteen numbers of a narrower type. Each is what `compute_value` makes of it.
+typedef uint16_t HalfLanes __attribute__((vector_size(32)));
+typedef uint32_t WordLanes __attribute__((vector_size(64)));
+typedef int32_t IndexLanes __attribute__((vector_size(64)));
+
+inline WordLanes words_of(const void* halves) {
+  HalfLanes bits;
+  memcpy(&bits, halves, sizeof(bits));
+  return __builtin_convertvector(bits, WordLanes);
+}
+inline FloatLanes float_lanes(const Bfloat16* address) {
+  return reinterpret_cast<FloatLanes>(words_of(address) << 16);
+}
+inline FloatLanes float_lanes(const Float16* address) {
+#if defined(__AVX512F__)
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(address));
+  return reinterpret_cast<FloatLanes>(_mm512_maskz_cvtph_ps(0xffff, halves));
+#elif defined(__F16C__)
+  FloatLanes vector;
+  compute_values(address, 16, reinterpret_cast<float*>(&vector));
+  return vector;
+#else
+  const WordLanes bits = words_of(address);
+  const WordLanes magnitude = (bits & 0x7fffu) << 13;
+  const FloatLanes scaled = reinterpret_cast<FloatLanes>(magnitude) * bits_of<float>(0x77800000u);
+  // Bit 28 of the sum tells infinities and NaN, without a comparison of lanes.
+  const WordLanes is_not_finite = WordLanes{} - ((magnitude + 0x00800000u) >> 28);
+  return reinterpret_cast<FloatLanes>((bits & 0x8000u) << 16 | reinterpret_cast<WordLanes>(scaled) |
+                                      (is_not_finite & 0x7f800000u));
+#endif
+}
+// In steps, each of which is one instruction: GCC 12 divides a longer one into lanes.
+inline FloatLanes float_lanes(const uint8_t* address) {
+  typedef uint8_t Bytes __attribute__((vector_size(16)));
+  Bytes bytes;
+  memcpy(&bytes, address, sizeof(bytes));
+  const HalfLanes halves = __builtin_convertvector(bytes, HalfLanes);
+  return __builtin_convertvector(__builtin_convertvector(halves, IndexLanes), FloatLanes);
+}
+inline FloatLanes float_lanes(const int8_t* address) {
+  typedef int8_t Bytes __attribute__((vector_size(16)));
+  typedef int16_t SignedHalves __attribute__((vector_size(32)));
+  Bytes bytes;
+  memcpy(&bytes, address, sizeof(bytes));
+  const SignedHalves halves = __builtin_convertvector(bytes, SignedHalves);
+  return __builtin_convertvector(__builtin_convertvector(halves, IndexLanes), FloatLanes);
+}
+
+// Numbers that are converted wherever they are read.
+template <typename Vector, typename Source>
+inline Vector converted(const Source* address) {
+  if constexpr (Lanes<Vector>::count == 1) {
+    return compute_value(*address);
+  } else {
+    return float_lanes(address);
+  }
+}
+
 template <typename Vector, typename Value>
 inline Vector load(const Value* address) {
   Vector vector;
   memcpy(&vector, address, sizeof(vector));
   return vector;
 }
-// One channel of a picture.
 template <typename Vector>
 inline Vector load(const uint8_t* address) {
-  return compute_value(*address);
+  return converted<Vector>(address);
 }
 template <typename Vector>
 inline Vector load(const int8_t* address) {
-  return compute_value(*address);
+  return converted<Vector>(address);
+}
+template <typename Vector>
+inline Vector load(const Float16* address) {
+  return converted<Vector>(address);
+}
+template <typename Vector>
+inline Vector load(const Bfloat16* address) {
+  return converted<Vector>(address);
 }
 template <typename Vector, typename Value>
 inline void store(Vector vector, Value* address) {
@@ -128,6 +193,9 @@ inline bool holds_bytes(const Job& job) { return job.feature_storage != stored_a
 inline bool works_in_place(const Job& job) {
   return job.channels_last && is_computed_type(job) && !holds_bytes(job);
 }
+
+// The same for averages, which convert narrower types where they read them.
+inline bool reads_in_place(const Job& job) { return job.channels_last; }
 
 // Vectors of neighbouring channels that a task computes together where they lie side by side in
 // memory: memory is fast at long runs.

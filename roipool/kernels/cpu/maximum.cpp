@@ -419,6 +419,9 @@ void forward(const Job& job, const Block& block, const Part& part) {
 }
 
 struct MaximumForward {
+  template <typename Storage>
+  static constexpr bool takes_several_vectors = is_computed<Storage>;
+
   template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     if (job.nan_restarts) {
@@ -564,6 +567,9 @@ void own_planes(const Job& job, const Block& block) {
 }
 
 struct MaximumBackward {
+  template <typename Storage>
+  static constexpr bool takes_several_vectors = is_computed<Storage>;
+
   template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;

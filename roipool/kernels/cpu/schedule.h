@@ -133,13 +133,13 @@ inline bool has_whole_pixels(const Job& job) {
 }
 
 // Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `row_sums`
-// sums, tiles of `tile` bins, and `packed` cells.
+// sums and tiles of `tile` bins, each of the job's vectors, and `packed` vectors of cells.
 inline void size_tasks(Job& job, wide_int row_sums, wide_int tile, wide_int packed,
                        bool of_maximum = false) {
   const int lanes = lanes_of(job);
   const wide_int value = bytes_of_value(job);
   // A vector's indices are 32-bit beside float; a single channel's are 64-bit.
-  const wide_int vectors = (packed + row_sums + tile) * job.vectors;
+  const wide_int vectors = packed + (row_sums + tile) * job.vectors;
   job.narrow = job.channels < min_padded_channels || job.wide_argmax ||
                vectors * lanes * value > max_scratch_bytes;
   const wide_int width = job.narrow ? 1 : lanes;
@@ -151,7 +151,7 @@ inline void size_tasks(Job& job, wide_int row_sums, wide_int tile, wide_int pack
   job.tiles = 1 + (job.argmax || job.nan_restarts) + job.non_temporal;
   job.tile_bytes = whole_lines(tile * job.vectors * maximum<wide_int>(width * value, 8));
   job.scratch_bytes = job.row_sum_bytes + job.tiles * job.tile_bytes;
-  if (!never_packs) job.scratch_bytes += whole_lines(packed * job.vectors * width * value);
+  if (!never_packs) job.scratch_bytes += whole_lines(packed * width * value);
   job.tasks = job.images * blocks_of_image(job, lanes).count() * job.parts;
 }
 
@@ -171,8 +171,14 @@ inline void size_tile(Job& job) {
   job.tile_rows = maximum<wide_int>(1, minimum<wide_int>(rows, rows_of_bins(job)));
 }
 
-inline int vectors_of_block(const Job& job) {
-  if (!works_in_place(job)) return 1;
+// Whether the features of whole vectors of channels are read, and their gradient is added up,
+// where channels of a cell lie side by side.
+inline bool keeps_channels_together(const Job& job, bool of_maximum) {
+  return of_maximum ? works_in_place(job) : reads_in_place(job);
+}
+
+inline int vectors_of_block(const Job& job, bool of_maximum) {
+  if (!keeps_channels_together(job, of_maximum)) return 1;
   return static_cast<int>(clamp(job.channels / lanes_of(job), 1, max_vectors));
 }
 
@@ -234,8 +240,9 @@ inline ReachOfParts reach_of_parts(const Job& job) {
 
 // Whether it costs less to order boxes by place, once, than what a thread packs because neighbours
 // are in different parts.
-inline bool is_worth_ordering(const Job& job, int threads, const ReachOfParts& given) {
-  if (job.parts < 2 || works_in_place(job)) return false;
+inline bool is_worth_ordering(const Job& job, int threads, const ReachOfParts& given,
+                              bool of_maximum) {
+  if (job.parts < 2 || keeps_channels_together(job, of_maximum)) return false;
   const wide_int blocks = blocks_of_image(job, lanes_of(job)).count();
   wide_int visits = 0;
   for (wide_int parts = job.parts; parts > 1; parts /= 2) visits += job.chunk.boxes();
@@ -251,12 +258,12 @@ inline wide_int least_boxes_of_part(const Job& job) {
 // whichever copies less; divide an image's boxes where there are too few blocks for all threads.
 inline void schedule_forward(Job& job, int threads, bool of_maximum) {
   job.whole_pixels = !of_maximum && has_whole_pixels(job);
-  job.vectors = vectors_of_block(job);
+  job.vectors = vectors_of_block(job, of_maximum);
   size_tile(job);
   job.non_temporal = uses_non_temporal_stores(job, bins_of_boxes(job));
   job.parts = parts_for(job, threads, job.chunk.boxes(), least_boxes_of_part(job));
   ReachOfParts reach = reach_of_parts(job);
-  if (is_worth_ordering(job, threads, reach)) {
+  if (is_worth_ordering(job, threads, reach, of_maximum)) {
     for (wide_int image = 0; image < job.images; ++image) {
       order_by_place(job, image, 0, job.parts);
     }
@@ -272,7 +279,7 @@ inline void schedule_forward(Job& job, int threads, bool of_maximum) {
 // few channels it costs more to visit boxes again that lie in several parts.
 inline wide_int parts_of_backward(const Job& job, int threads) {
   const wide_int parts = parts_for(job, threads, job.rows.size, 16);
-  if (!works_in_place(job) || !job.non_temporal) return parts;
+  if (!reads_in_place(job) || (is_computed_type(job) && !job.non_temporal)) return parts;
   const wide_int bytes = job.rows.size * job.columns.size * job.vectors * 64;
   return maximum(parts, minimum(job.rows.size, bytes / max_part_bytes));
 }
@@ -280,7 +287,7 @@ inline wide_int parts_of_backward(const Job& job, int threads) {
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
 inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   job.whole_pixels = false;
-  job.vectors = vectors_of_block(job);
+  job.vectors = vectors_of_block(job, of_maximum);
   job.tile_rows = rows_of_bins(job);
   job.non_temporal = uses_non_temporal_stores(job, job.images * job.rows.size * job.columns.size);
   job.parts = of_maximum ? 1 : parts_of_backward(job, threads);
@@ -294,9 +301,10 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
   }
   const wide_int row = job.columns.size;  // of cells
   if (of_maximum) {
-    size_tasks(job, 0, row, owns_planes(job) ? 0 : packed);
+    size_tasks(job, 0, row, owns_planes(job) ? 0 : packed * job.vectors);
   } else {
-    size_tasks(job, rows_of_bins(job) * max_width, maximum(row, bins_of_rows(job)), packed);
+    size_tasks(job, rows_of_bins(job) * max_width, maximum(row, bins_of_rows(job)),
+               packed * job.vectors);
   }
 }
 

@@ -1,0 +1,142 @@
+"""Half precision and bytes beside channels of the same cell: averages convert them as they read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.run_cpp import run_cpp
+
+import roipool
+from roipool.verification.case import dtypes
+
+HALVES = [name for name in ("float16", "bfloat16") if name in dtypes()]
+# Fewer than a vector; one, and several of them, with and without a rest; more than a block.
+CHANNELS = (7, 16, 32, 37, 51, 256, 275)
+ROIS = np.array(
+    [[0, -3, -2, 9, 8], [1, 1, 2, 4, 3], [0, 5, 5, 5.5, 40], [1, -9, 0, -5, 3], [1, 0, 0, 11, 9]]
+)
+CALLS: dict[str, Any] = {
+    "roi_align": lambda maps, layout: roipool.roi_align(maps, ROIS, (3, 2), 0.8, layout=layout),
+    "one sample": lambda maps, layout: roipool.roi_align(maps, ROIS, 2, 1.0, 1, layout=layout),
+    "whole cells": lambda maps, layout: roipool.roi_average_pool(maps, ROIS, 3, layout=layout),
+    "rotated": lambda maps, layout: roipool.roi_align_rotated(
+        maps, np.insert(ROIS, 5, 0.7, axis=1), 2, layout=layout
+    ),
+    "moved bins": lambda maps, layout: roipool.deform_roi_pool(
+        maps, ROIS, offsets(layout), output_size=2, layout=layout
+    ),
+}
+BYTES = {"roi_align", "one sample"}  # of which bytes are taken
+
+
+def offsets(layout: str) -> np.ndarray[Any, Any]:
+    """Return offsets of 2 x 2 bins."""
+    moved = np.random.default_rng(1).uniform(-1, 1, (len(ROIS), 2, 2, 2)).astype(np.float32)
+    return np.ascontiguousarray(moved.transpose(0, 2, 3, 1)) if layout == "NHWC" else moved
+
+
+def maps_of(dtype: str, channels: int) -> np.ndarray[Any, Any]:
+    """Return maps with subnormal numbers, infinities and NaN, of those that the type has."""
+    rng = np.random.default_rng(0)
+    if dtype in ("uint8", "int8"):
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max + 1, (2, 9, 11, channels)).astype(dtype)
+    kind = dtypes()[dtype]
+    maps = rng.standard_normal((2, 9, 11, channels)).astype(kind)
+    bits = maps.view(np.uint16).reshape(-1)
+    places = rng.integers(0, bits.size, 40)
+    bits[places[:20]] = rng.integers(0, 2**16, 20)
+    bits[places[20:30]] = rng.integers(1, 8, 10)
+    return maps
+
+
+def same(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
+    """Assert that numbers are the same but for the bits of NaN."""
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", CALLS)
+def test_averages_are_those_of_float32_rounded_once(
+    name: str, dtype: str, channels: int, threads: int
+) -> None:
+    before = roipool.get_num_threads()
+    roipool.set_num_threads(threads)
+    try:
+        maps = maps_of(dtype, channels)
+        found = CALLS[name](maps, "NHWC")
+        with np.errstate(all="ignore"):
+            same(found, CALLS[name](maps.astype(np.float32), "NHWC").astype(maps.dtype))
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(CALLS[name](maps, "NHWC")))
+    finally:
+        roipool.set_num_threads(before)
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("name", sorted(BYTES))
+def test_averages_of_bytes_are_those_of_float32(name: str, dtype: str, channels: int) -> None:
+    maps = maps_of(dtype, channels)
+    same(CALLS[name](maps, "NHWC"), CALLS[name](maps.astype(np.float32), "NHWC"))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("dtype", HALVES)
+def test_gradients_are_those_of_float32_rounded_once(
+    dtype: str, channels: int, threads: int
+) -> None:
+    before = roipool.get_num_threads()
+    roipool.set_num_threads(threads)
+    try:
+        grad = np.random.default_rng(2).standard_normal((len(ROIS), 3, 2, channels))
+        grad = grad.astype(dtypes()[dtype])
+        for shape in ((2, 9, 11, channels), (2, 300, 11, channels)):
+            options: dict[str, Any] = {"spatial_scale": 0.8, "layout": "NHWC"}
+            found = roipool.roi_align_backward(grad, ROIS, shape, **options)
+            wide = roipool.roi_align_backward(grad.astype(np.float32), ROIS, shape, **options)
+            same(found, wide.astype(grad.dtype))
+    finally:
+        roipool.set_num_threads(before)
+
+
+LARGE_MAP = r"""
+#pragma GCC diagnostic ignored "-Wpsabi"
+#include <cstdio>
+#define ROIPOOL_ENGINE shared
+#include "cpu/schedule.h"
+using namespace roipool;
+using namespace roipool::shared;
+
+int main() {
+  for (int storage = 0; storage < 4; ++storage) {
+    for (int is_maximum = 0; is_maximum < 2; ++is_maximum) {
+      // Boxes of a whole NHWC map of a million cells and 256 channels.
+      Job job = {};
+      int first[4] = {0, 0, 0, 0}, last[4] = {1000, 1000, 1000, 1000};
+      wide_int order[4] = {0, 1, 2, 3}, begin[2] = {0, 4};
+      job.storage = static_cast<Storage>(storage);
+      job.channels_last = true;
+      job.images = 1, job.channels = 256, job.boxes = 4;
+      job.rows.size = job.columns.size = 1000;
+      job.rows.bins = job.columns.bins = 7;
+      job.rows.window_first = job.columns.window_first = first;
+      job.rows.window_last = job.columns.window_last = last;
+      job.box_order = order, job.image_begin = begin;
+      job.chunk = {0, 4, true, true};
+      schedule_forward(job, 1, is_maximum);
+      std::printf("%d", job.narrow);
+    }
+  }
+}
+"""
+
+
+def test_channels_of_a_large_map_are_computed_together(tmp_path: Path) -> None:
+    """Scratch memory for 16 vectors of each cell is not needed where cells are read in place."""
+    assert run_cpp(LARGE_MAP, tmp_path) == "0" * 8
