@@ -105,6 +105,48 @@ def test_gradients_are_those_of_float32_rounded_once(
         roipool.set_num_threads(before)
 
 
+EVERY_VALUE = r"""
+#pragma GCC diagnostic ignored "-Wpsabi"
+#include <cmath>
+#include <cstdio>
+#define ROIPOOL_ENGINE shared
+#include "cpu/lanes.h"
+using namespace roipool;
+using namespace roipool::shared;
+
+template <typename Narrow>
+void compare(const char* name) {
+  const int count = 1 << 8 * sizeof(Narrow);
+  int same = 0;
+  for (int first = 0; first < count; first += 16) {
+    Narrow numbers[16];
+    for (int i = 0; i < 16; ++i) {
+      const int bits = first + i;
+      memcpy(&numbers[i], &bits, sizeof(Narrow));
+    }
+    const FloatLanes lanes = load<FloatLanes>(numbers);
+    for (int i = 0; i < 16; ++i) {
+      const float found = lanes[i], expected = compute_value(numbers[i]);
+      same += std::isnan(expected) ? std::isnan(found) : !memcmp(&found, &expected, sizeof(float));
+    }
+  }
+  std::printf("%s %d\n", name, same);
+}
+
+int main() {
+  compare<Float16>("float16");
+  compare<Bfloat16>("bfloat16");
+  compare<uint8_t>("uint8");
+  compare<int8_t>("int8");
+}
+"""
+
+
+def test_every_number_is_converted_as_a_single_one(tmp_path: Path) -> None:
+    expected = "float16 65536\nbfloat16 65536\nuint8 256\nint8 256\n"
+    assert run_cpp(EVERY_VALUE, tmp_path) == expected
+
+
 LARGE_MAP = r"""
 #pragma GCC diagnostic ignored "-Wpsabi"
 #include <cstdio>
