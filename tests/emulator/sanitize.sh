@@ -3,9 +3,8 @@
 # it at their first error:
 #   tests/emulator/sanitize.sh [command]
 # Without a command, tests that run every kernel file in every type and layout: on every definition
-# with hostile boxes, and ROI align on a part of the catalogue, of which the test of transposes would
-# make the same calls again. PYTHON names the interpreter for them (default python). Exits 77, with
-# one line that says why, where the compiler brings no sanitizers.
+# with hostile boxes, and ROI align on a part of the catalogue. PYTHON names the interpreter for them
+# (default python). Exits 77, with one line that says why, where the compiler brings no sanitizers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=tests/_support/sanitizers.sh
@@ -25,6 +24,6 @@ if [ "$#" -eq 0 ]; then
   # -P keeps the source tree from hiding what is installed.
   set -- "${PYTHON:-python}" -P -m pytest -q -n auto --everything -p no:cacheprovider \
     tests/emulator/test_emulator.py tests/cuda/test_{arrays,decisions,sizes}.py tests/ops/test_oracle.py \
-    -k "(emulator or plans_fit) and (not test_oracle or roi_align and ($awkward) and not transposes)"
+    -k "(emulator or plans_fit) and (not test_oracle or roi_align and ($awkward))"
 fi
 exec "$@"
