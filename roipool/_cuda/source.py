@@ -10,6 +10,7 @@ import importlib.resources
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources.abc import Traversable
 
 INCLUDE = re.compile(r'\s*#\s*include\s*"(.+)"')
@@ -24,6 +25,7 @@ def kernel_folder() -> Traversable:
     return importlib.resources.files("roipool") / "kernels"
 
 
+@cache
 def flatten(file: str, folder: Traversable | None = None) -> str:
     """Return a source file and, where it includes them, its headers; each header once.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -123,18 +123,20 @@ def _motion(options: MovedBins) -> Callable[[Pair, Pair], Motion]:
     """Return how samples move with the numbers of their box: with the offsets of their bin."""
 
     def motion(bins: Pair, size: Pair) -> Motion:
+        count = math.prod(bins)
+
         def moves(
             box: Box, ph: int, pw: int, found: Bin, sample: Sample
-        ) -> Iterator[tuple[float, float]]:
+        ) -> list[tuple[float, float]]:
             x1, y1, x2, y2, *_ = box
             width, height = (
                 float(side_of(options.rules, *ends, options.scale, options.real).length)
                 for ends in ((x1, x2), (y1, y2))
             )
-            own = [number == ph * bins[1] + pw for number in range(math.prod(bins))]
-            yield from [(0.0, 0.0)] * 4
-            yield from [(0.0, options.gamma * width * is_own) for is_own in own]
-            yield from [(options.gamma * height * is_own, 0.0) for is_own in own]
+            moved, own = [(0.0, 0.0)] * (4 + 2 * count), 4 + ph * bins[1] + pw
+            moved[own] = 0.0, options.gamma * width
+            moved[own + count] = options.gamma * height, 0.0
+            return moved
 
         return moves
 

@@ -96,7 +96,7 @@ def slope_of(grad_output: Floats, image: Floats, pixels: list[Pixel]) -> float:
 
     `pixels` holds the derivatives of the sample's weights for that axis.
     """
-    return float(np.sum(grad_output * read(image, used(pixels)))) if pixels else 0.0
+    return float((grad_output * read(image, used(pixels))).sum()) if pixels else 0.0
 
 
 Motion: TypeAlias = Callable[[Box, int, int, Bin, Sample], Iterable[tuple[float, float]]]

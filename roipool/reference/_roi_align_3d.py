@@ -160,11 +160,17 @@ class _Volumes:
         for one in self.every_bin(bins, _size(features.shape)):
             share = grad_output[one.at] / one.divisor
             changes: list[list[float]] = [[] for _ in range(6)]
+            moves = [
+                {
+                    number: (_slopes(place, position), self.motion(place, line.grid, number))
+                    for number, position, _ in line.near
+                }
+                for place, line in zip(one.places, one.lines, strict=True)
+            ]
             for sample, axis in itertools.product(one.samples(), AXES):
-                place, grid = one.places[axis], one.lines[axis].grid
-                voxels = sample.voxels((axis, _slopes(place, sample.positions[axis])))
-                slope = float(np.sum(share * _read(features[one.image], voxels))) if voxels else 0.0
-                by_low, by_high = self.motion(place, grid, sample.numbers[axis])
+                slopes, (by_low, by_high) = moves[axis][sample.numbers[axis]]
+                voxels = sample.voxels((axis, slopes))
+                slope = float((share * _read(features[one.image], voxels)).sum()) if voxels else 0.0
                 changes[2 - axis].append(slope * by_low)
                 changes[5 - axis].append(slope * by_high)
             grad[one.at[0]] += [_total(each) for each in changes]

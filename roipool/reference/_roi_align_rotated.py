@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,11 +174,17 @@ def _rules(aligned: bool, clockwise: bool, angle_unit: str) -> Rules:
     return replace(ROI_ALIGN.of_boxes(aligned), angle=units[angle_unit][bool(clockwise)])
 
 
+def _turned(rules: Rules, bins: Pair, size: Pair, *options: Any) -> Callable[[Box], TurnedBox]:
+    """Return a function from numbers to a box, which is kept for all of its bins and samples."""
+    return lru_cache(1)(lambda box: TurnedBox(rules, box, bins, size, *options))
+
+
 def _define(rules: Rules, *options: Any) -> Callable[[Pair, Pair], Definition]:
     """From the numbers of bins and the size of a map to the bins of rotated boxes."""
 
     def of_maps(bins: Pair, size: Pair) -> Definition:
-        return lambda box, ph, pw: TurnedBox(rules, box, bins, size, *options).bin(ph, pw)
+        turned = _turned(rules, bins, size, *options)
+        return lambda box, ph, pw: turned(box).bin(ph, pw)
 
     return of_maps
 
@@ -255,9 +262,8 @@ def roi_align_rotated_backward_rois(
         return lambda sample: held_slopes(real(sample.y), real(sample.x), size, real)
 
     def motion(bins: Pair, size: Pair) -> Motion:
-        return lambda box, ph, pw, found, sample: TurnedBox(
-            rules, box, bins, size, *options
-        ).motion(ph, pw, sample)
+        turned = _turned(rules, bins, size, *options)
+        return lambda box, ph, pw, found, sample: turned(box).motion(ph, pw, sample)
 
     averages = Averages(_define(rules, *options), rois, batch_indices, layout, 5)
     return averages.backward_boxes(grad_output, features, slopes_in, motion)

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -157,6 +158,7 @@ def in_layout(array: Array, layout: str) -> Array:
     return np.ascontiguousarray(np.moveaxis(array, 1, -1) if layout == "NHWC" else array)
 
 
+@cache
 def dtypes() -> dict[str, np.dtype[Any]]:
     """Return the types of features by name; bfloat16 needs ml_dtypes."""
     known = {name: np.dtype(name) for name in ("float32", "float16", "float64", *BYTES)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend, thorough_on_the_emulator
+from _support.backends import GPUS, Backend, thorough_on_the_emulator
 from _support.catalogue import OPERATIONS, VARIANTS, every_dtype, every_form, real_dtypes
 from _support.compare import assert_same_bits
 
@@ -67,7 +67,8 @@ def test_oracle_of_rotated_boxes_in_every_type(
     check_entry(gpu, "roi_align_rotated", entry, dtype, "NCHW", CALL, ORACLE)
 
 
-@thorough_on_the_emulator
+# On the emulator `test_oracle` compares both sides with the oracle, in the same forms.
+@pytest.mark.parametrize("backend", ["cpu", *GPUS[1:]], indirect=True)
 @every_form(0, dtypes=("float32", "float64"))
 @every_entry
 def test_transposes(

@@ -51,8 +51,11 @@ def fitted_shifts(
 
     Only rules that explain at least one of these calls are returned.
     """
-    fitted = []
-    few = wrong[:FITTED_TO]
+    fitted: list[tuple[Rule, Oracle]] = []
+    # Where nothing is finite, every shift fits as well as any other.
+    few = [outcome for outcome in wrong if np.isfinite(outcome.got[result]).any()][:FITTED_TO]
+    if not few:
+        return fitted
     for family in FAMILIES:
         if family(0.25).vary(examiner.oracle) is None:
             continue
