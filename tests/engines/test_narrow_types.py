@@ -1,4 +1,4 @@
-"""Half precision and bytes beside channels of the same cell: averages convert them as they read."""
+"""Half precision and bytes in NHWC maps, of which several vectors of channels are read together."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ ROIS = np.array(
 CALLS: dict[str, Any] = {
     "roi_align": lambda maps, layout: roipool.roi_align(maps, ROIS, (3, 2), 0.8, layout=layout),
     "one sample": lambda maps, layout: roipool.roi_align(maps, ROIS, 2, 1.0, 1, layout=layout),
+    "maxima of cells": lambda maps, layout: roipool.roi_pool(maps, ROIS, 3, layout=layout),
+    "maxima of samples": lambda maps, layout: roipool.roi_align(
+        maps, ROIS, 2, sampling_ratio=2, mode="max", layout=layout
+    ),
     "whole cells": lambda maps, layout: roipool.roi_average_pool(maps, ROIS, 3, layout=layout),
     "rotated": lambda maps, layout: roipool.roi_align_rotated(
         maps, np.insert(ROIS, 5, 0.7, axis=1), 2, layout=layout
@@ -29,7 +33,7 @@ CALLS: dict[str, Any] = {
         maps, ROIS, offsets(layout), output_size=2, layout=layout
     ),
 }
-BYTES = {"roi_align", "one sample"}  # of which bytes are taken
+BYTES = ("roi_align", "one sample", "maxima of cells", "maxima of samples")  # which take bytes
 
 
 def offsets(layout: str) -> np.ndarray[Any, Any]:
@@ -79,7 +83,7 @@ def test_averages_are_those_of_float32_rounded_once(
 
 @pytest.mark.parametrize("channels", CHANNELS)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("name", sorted(BYTES))
+@pytest.mark.parametrize("name", BYTES)
 def test_averages_of_bytes_are_those_of_float32(name: str, dtype: str, channels: int) -> None:
     maps = maps_of(dtype, channels)
     same(CALLS[name](maps, "NHWC"), CALLS[name](maps.astype(np.float32), "NHWC"))
@@ -103,6 +107,24 @@ def test_gradients_are_those_of_float32_rounded_once(
             same(found, wide.astype(grad.dtype))
     finally:
         roipool.set_num_threads(before)
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("dtype", HALVES)
+def test_gradients_of_maxima_are_those_of_float32_rounded_once(dtype: str, channels: int) -> None:
+    maps = maps_of(dtype, channels)
+    wide = maps.astype(np.float32)
+    options: dict[str, Any] = {"layout": "NHWC"}
+    pooled, argmax = roipool.roi_pool(maps, ROIS, 3, return_argmax=True, **options)
+    np.testing.assert_array_equal(
+        argmax, roipool.roi_pool(wide, ROIS, 3, return_argmax=True, **options)[1]
+    )
+    grad = np.random.default_rng(2).standard_normal(pooled.shape).astype(maps.dtype)
+    found = roipool.roi_pool_backward(grad, argmax, ROIS, maps.shape, **options)
+    expected = roipool.roi_pool_backward(
+        grad.astype(np.float32), argmax, ROIS, maps.shape, **options
+    )
+    same(found, expected.astype(maps.dtype))
 
 
 EVERY_VALUE = r"""

@@ -362,7 +362,6 @@ void pool_in_place(const Job& job, const Block& block, const Part& part) {
 }
 
 struct AverageForward {
-  template <typename Storage>
   static constexpr bool takes_several_vectors = true;
 
   template <typename Vector, int Vectors, typename Storage>
@@ -555,7 +554,6 @@ void scatter_box(const Job& job, const Block& block, wide_int box, wide_int next
 }
 
 struct AverageBackward {
-  template <typename Storage>
   static constexpr bool takes_several_vectors = true;
 
   template <typename Vector, int Vectors, typename Storage>
@@ -570,7 +568,6 @@ struct AverageBackward {
 };
 
 struct AverageBackwardBoxes {
-  template <typename Storage>
   static constexpr bool takes_several_vectors = false;
 
   template <typename Vector, int Vectors, typename Storage>

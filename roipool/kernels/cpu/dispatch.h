@@ -51,7 +51,7 @@ void run_stored(const Job& job, const Block& block, const Part& part) {
     Operation::template run<Value, 1, Storage>(job, block, part);
   } else if (block.vectors == 1) {
     Operation::template run<Vector, 1, Storage>(job, block, part);
-  } else if constexpr (Operation::template takes_several_vectors<Storage>) {
+  } else if constexpr (Operation::takes_several_vectors) {
     Operation::template run<Vector, 0, Storage>(job, block, part);
   }
 }
@@ -131,14 +131,16 @@ View<const typename Lanes<Vector>::Value> map_of_window(const Job& job, const Bl
     return view_in_place<const Value>(maps, block.vectors);
   }
   Value* packed = reinterpret_cast<Value*>(packed_of(job, scratch));
-  const View<Value> view = packed_view(packed, window.top, window.left, window.width(), lanes);
+  const int width = lanes * block.vectors;
+  const View<Value> view =
+      packed_view(packed, window.top, window.left, window.width(), lanes, block.vectors);
   if constexpr (std::is_same<Storage, float>::value) {
     if (holds_bytes(job)) {
-      pack_bytes(job, block, window, lanes, view);
+      pack_bytes(job, block, window, width, view);
       return {view.base, view.row, view.column, view.vectors};
     }
   }
-  pack_window(maps_of<const Storage>(job, block, job.features), window, lanes, view);
+  pack_window(maps_of<const Storage>(job, block, job.features), window, width, view);
   return {view.base, view.row, view.column, view.vectors};
 }
 

@@ -419,8 +419,7 @@ void forward(const Job& job, const Block& block, const Part& part) {
 }
 
 struct MaximumForward {
-  template <typename Storage>
-  static constexpr bool takes_several_vectors = is_computed<Storage>;
+  static constexpr bool takes_several_vectors = true;
 
   template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
@@ -567,8 +566,7 @@ void own_planes(const Job& job, const Block& block) {
 }
 
 struct MaximumBackward {
-  template <typename Storage>
-  static constexpr bool takes_several_vectors = is_computed<Storage>;
+  static constexpr bool takes_several_vectors = true;
 
   template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {

@@ -177,9 +177,16 @@ inline bool keeps_channels_together(const Job& job, bool of_maximum) {
   return of_maximum ? works_in_place(job) : reads_in_place(job);
 }
 
+// Cells with few channels side by side are copied slowly: as many vectors as a core's cache holds,
+// or two, which fill a cache line in half precision.
 inline int vectors_of_block(const Job& job, bool of_maximum) {
-  if (!keeps_channels_together(job, of_maximum)) return 1;
-  return static_cast<int>(clamp(job.channels / lanes_of(job), 1, max_vectors));
+  if (!job.channels_last) return 1;
+  wide_int vectors = job.channels / lanes_of(job);
+  if (!keeps_channels_together(job, of_maximum)) {
+    const wide_int bytes = maximum<wide_int>(1, job.rows.size * job.columns.size) * 64;
+    vectors = minimum(vectors, maximum<wide_int>(2, max_part_bytes / bytes));
+  }
+  return static_cast<int>(clamp(vectors, 1, max_vectors));
 }
 
 // Twice the centre of a box's window along one axis.
@@ -271,7 +278,8 @@ inline void schedule_forward(Job& job, int threads, bool of_maximum) {
   }
   job.pack_each_box =
       reach.boxes.cells < reach.cells || (holds_bytes(job) && reach.max_cells > max_cells_of_bytes);
-  const wide_int packed = job.pack_each_box ? reach.boxes.max_cells : reach.max_cells;
+  wide_int packed = job.pack_each_box ? reach.boxes.max_cells : reach.max_cells;
+  if (!keeps_channels_together(job, of_maximum)) packed *= job.vectors;
   size_tasks(job, reach.boxes.max_width, bins_of_rows(job), packed, of_maximum);
 }
 
