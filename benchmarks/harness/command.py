@@ -19,7 +19,7 @@ from harness.agreement import TOLERANCES
 from harness.devices import Device
 from harness.measure import Case, Plan, measure, rounds
 from harness.workloads import WORKLOADS, Workload, changed, choose
-from roipool.cli import files
+from roipool.cli import files, stdout
 from roipool.tools.libraries import Library
 
 __all__ = ["run"]
@@ -74,8 +74,7 @@ def run(
             if files.is_replaceable(arguments.json):  # an interrupted run keeps its results
                 _write_json(arguments.json, cases, about)
     if to_stdout:
-        with contextlib.suppress(BrokenPipeError):
-            sys.stdout.write(output.as_json(cases, about))
+        _say([output.as_json(cases, about).rstrip("\n")])
     elif arguments.json is not None and not files.is_replaceable(arguments.json):
         _write_json(arguments.json, cases, about)
     _plot(arguments, cases, about, list(peers))
@@ -199,8 +198,12 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _say(lines: Iterable[str]) -> None:
     # A reader that stops early must not prevent writing the files.
-    with contextlib.suppress(BrokenPipeError):
+    try:
         print(*lines, sep="\n", flush=True)
+    except OSError as error:
+        if not stdout.is_broken_pipe(error):
+            raise
+        stdout.abandon()  # what Python would write at its end
 
 
 @contextlib.contextmanager
