@@ -226,7 +226,7 @@ def test_bad_functions(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a new file is a failure here
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # a new file is a failure here
     Path("this_exits.py").write_text("raise SystemExit(7)")
     assert message in fails(capsys, "--implementation", text)
 
