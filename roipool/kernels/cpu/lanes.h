@@ -101,53 +101,30 @@ inline FloatLanes float_lanes(const Float16* address) {
 #endif
 }
 // In steps, each of which is one instruction: GCC 12 divides a longer one into lanes.
-inline FloatLanes float_lanes(const uint8_t* address) {
-  typedef uint8_t Bytes __attribute__((vector_size(16)));
+template <typename Half, typename Byte>
+inline FloatLanes lanes_of_bytes(const Byte* address) {
+  typedef Byte Bytes __attribute__((vector_size(16)));
+  typedef Half Halves __attribute__((vector_size(32)));
   Bytes bytes;
   memcpy(&bytes, address, sizeof(bytes));
-  const HalfLanes halves = __builtin_convertvector(bytes, HalfLanes);
+  const Halves halves = __builtin_convertvector(bytes, Halves);
   return __builtin_convertvector(__builtin_convertvector(halves, IndexLanes), FloatLanes);
 }
-inline FloatLanes float_lanes(const int8_t* address) {
-  typedef int8_t Bytes __attribute__((vector_size(16)));
-  typedef int16_t SignedHalves __attribute__((vector_size(32)));
-  Bytes bytes;
-  memcpy(&bytes, address, sizeof(bytes));
-  const SignedHalves halves = __builtin_convertvector(bytes, SignedHalves);
-  return __builtin_convertvector(__builtin_convertvector(halves, IndexLanes), FloatLanes);
-}
+inline FloatLanes float_lanes(const uint8_t* address) { return lanes_of_bytes<uint16_t>(address); }
+inline FloatLanes float_lanes(const int8_t* address) { return lanes_of_bytes<int16_t>(address); }
 
-// Numbers that are converted wherever they are read.
-template <typename Vector, typename Source>
-inline Vector converted(const Source* address) {
-  if constexpr (Lanes<Vector>::count == 1) {
+// Channels of a computed type, or of a narrower one, which are converted wherever they are read.
+template <typename Vector, typename Value>
+inline Vector load(const Value* address) {
+  if constexpr (sizeof(Value) >= sizeof(float)) {
+    Vector vector;
+    memcpy(&vector, address, sizeof(vector));
+    return vector;
+  } else if constexpr (Lanes<Vector>::count == 1) {
     return compute_value(*address);
   } else {
     return float_lanes(address);
   }
-}
-
-template <typename Vector, typename Value>
-inline Vector load(const Value* address) {
-  Vector vector;
-  memcpy(&vector, address, sizeof(vector));
-  return vector;
-}
-template <typename Vector>
-inline Vector load(const uint8_t* address) {
-  return converted<Vector>(address);
-}
-template <typename Vector>
-inline Vector load(const int8_t* address) {
-  return converted<Vector>(address);
-}
-template <typename Vector>
-inline Vector load(const Float16* address) {
-  return converted<Vector>(address);
-}
-template <typename Vector>
-inline Vector load(const Bfloat16* address) {
-  return converted<Vector>(address);
 }
 template <typename Vector, typename Value>
 inline void store(Vector vector, Value* address) {
@@ -193,9 +170,6 @@ inline bool holds_bytes(const Job& job) { return job.feature_storage != stored_a
 inline bool works_in_place(const Job& job) {
   return job.channels_last && is_computed_type(job) && !holds_bytes(job);
 }
-
-// The same for averages, which convert narrower types where they read them.
-inline bool reads_in_place(const Job& job) { return job.channels_last; }
 
 // Vectors of neighbouring channels that a task computes together where they lie side by side in
 // memory: memory is fast at long runs.

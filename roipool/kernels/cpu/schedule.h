@@ -171,20 +171,22 @@ inline void size_tile(Job& job) {
   job.tile_rows = maximum<wide_int>(1, minimum<wide_int>(rows, rows_of_bins(job)));
 }
 
-// Whether the features of whole vectors of channels are read, and their gradient is added up,
-// where channels of a cell lie side by side.
+// Whether whole vectors of channels are read where they lie, side by side. Averages convert
+// narrower types where they read them.
 inline bool keeps_channels_together(const Job& job, bool of_maximum) {
-  return of_maximum ? works_in_place(job) : reads_in_place(job);
+  return of_maximum ? works_in_place(job) : job.channels_last;
 }
 
 // Cells with few channels side by side are copied slowly: as many vectors as a core's cache holds,
-// or two, which fill a cache line in half precision.
+// or two, which fill a cache line in half precision, unless half of the scratch memory cannot hold
+// them.
 inline int vectors_of_block(const Job& job, bool of_maximum) {
   if (!job.channels_last) return 1;
   wide_int vectors = job.channels / lanes_of(job);
   if (!keeps_channels_together(job, of_maximum)) {
     const wide_int bytes = maximum<wide_int>(1, job.rows.size * job.columns.size) * 64;
-    vectors = minimum(vectors, maximum<wide_int>(2, max_part_bytes / bytes));
+    const wide_int least = 4 * bytes > max_scratch_bytes ? 1 : 2;
+    vectors = minimum(vectors, maximum(least, max_part_bytes / bytes));
   }
   return static_cast<int>(clamp(vectors, 1, max_vectors));
 }
@@ -287,7 +289,7 @@ inline void schedule_forward(Job& job, int threads, bool of_maximum) {
 // few channels it costs more to visit boxes again that lie in several parts.
 inline wide_int parts_of_backward(const Job& job, int threads) {
   const wide_int parts = parts_for(job, threads, job.rows.size, 16);
-  if (!reads_in_place(job) || (is_computed_type(job) && !job.non_temporal)) return parts;
+  if (!job.channels_last || (is_computed_type(job) && !job.non_temporal)) return parts;
   const wide_int bytes = job.rows.size * job.columns.size * job.vectors * 64;
   return maximum(parts, minimum(job.rows.size, bytes / max_part_bytes));
 }
