@@ -336,10 +336,11 @@ def use_non_temporal_stores(min_bytes):
     min_non_temporal_bytes = min_bytes
 
 
-# Not in NumPy's own declarations; both take over a reference to the type.
+# Not in NumPy's own declarations; both functions take over a reference to the type.
 cdef extern from "numpy/arrayobject.h":
     ctypedef struct PyArray_Descr:
         pass
+    const int NPY_HALF
     object PyArray_FromArray(cnp.ndarray array, PyArray_Descr* dtype, int flags)
     object PyArray_Empty(int ndim, cnp.npy_intp* shape, PyArray_Descr* dtype, int fortran)
 
@@ -405,19 +406,30 @@ def empty_array(shape, dtype):
     """Return uninitialised memory; MemoryError if it cannot be allocated."""
     cdef cnp.npy_intp sizes[5]
     cdef int ndim = 0
-    cdef double elements = 1
-    before = None
     try:
         for size in shape:
             if ndim == 5:
                 raise ValueError("more than five dimensions")
             sizes[ndim] = size
-            elements *= sizes[ndim]
             ndim += 1
+    except (ValueError, OverflowError) as error:
+        raise MemoryError(f"an array of shape {shape} is too large: {error}") from None
+    return array_of_sizes(ndim, sizes, dtype)
+
+
+cdef array_of_sizes(int ndim, cnp.npy_intp* sizes, dtype):
+    """Return uninitialised memory; MemoryError if it cannot be allocated."""
+    cdef double elements = 1
+    cdef int i
+    before = None
+    for i in range(ndim):
+        elements *= sizes[i]
+    try:
         if elements * 8 >= min_cached_bytes:  # at most; with less, NumPy's own memory is as good
             before = PyDataMem_SetHandler(array_memory)
         return PyArray_Empty(ndim, sizes, given(dtype), 0)
-    except (ValueError, OverflowError) as error:  # NumPy's answer, or ours, to too large sizes
+    except (ValueError, OverflowError) as error:  # NumPy's answer to too large sizes
+        shape = tuple([sizes[i] for i in range(ndim)])
         raise MemoryError(f"an array of shape {shape} is too large: {error}") from None
     finally:
         if before is not None:
@@ -783,14 +795,16 @@ def store_rounded(values, out):
 
 
 cdef class PreparedAverage:
-    """An average with its options prepared, for small calls: arrays are given by address.
+    """An average of one map with its options prepared, for small calls.
 
-    Maps are NCHW; boxes are a table whose rows are a batch index and a box.
+    Boxes are a table whose rows are a batch index and a box; the table is float64 beside float64
+    maps, else float32. What is not as it should be is left to the general path, which says why.
     """
     cdef Level level
     cdef int columns
 
-    def __init__(self, pooling, int columns):
+    def __init__(self, pooling, int columns, input_shape=None):
+        """Prepare a forward, or for maps of a shape the backward."""
         definition = pooling.definition
         memset(&self.level, 0, sizeof(Level))
         self.columns = columns
@@ -799,52 +813,211 @@ cdef class PreparedAverage:
         self.level.request.scale = definition.scale
         self.level.request.sampling[0], self.level.request.sampling[1] = definition.sampling
         self.level.request.aligned = definition.aligned
+        self.level.request.angle_scale = definition.angle_scale
         self.level.request.offset_factor = definition.offset_factor
         self.level.job.group_rows = self.level.job.group_columns = 1
         self.level.job.rows.bins, self.level.job.columns.bins = pooling.output_size
         self.level.job.empty_value = pooling.empty_value
+        self.level.job.channels_last = pooling.layout == "NHWC"
+        if input_shape is not None:
+            set_map(&self.level.job, input_shape[0], input_shape[1], input_shape[2], input_shape[3])
 
     def __call__(self, str dtype, shape, size_t features, wide_int boxes, size_t table, size_t out,
                  int threads):
-        """Pool maps on at most `threads` threads; return whether it was done.
+        """Pool NCHW maps, given by address, on at most `threads` threads.
 
-        The table is float64 for float64 maps, else float32. Nothing is done if an address is
-        unaligned or null, or a batch index names no image; the caller then takes the general path.
+        Return whether it was done: not if an address is unaligned or null, or a batch index names
+        no image.
         """
         cdef Level level = self.level
-        cdef Job* job = &level.job
-        cdef int before, width
-        cdef bint done = False
-        cdef char* memory
-        job.storage = _STORAGE[dtype]
-        job.images, job.channels, job.rows.size, job.columns.size = shape
-        job.boxes = boxes
-        job.min_non_temporal_bytes = min_non_temporal_bytes
-        level.request.double_precision = job.storage == float64_storage
-        width = 8 if level.request.double_precision else 4
-        if not (features and table and out) or table % width or features % storage_bytes(job):
+        cdef int before
+        level.job.storage = _STORAGE[dtype]
+        set_map(&level.job, shape[0], shape[1], shape[2], shape[3])
+        level.job.boxes = boxes
+        level.job.features, level.job.output = <void*>features, <void*>out
+        if not (features and table and out) or features % storage_bytes(&level.job):
             return False
-        memory = <char*>allocate(boxes * (self.columns * width + sizeof(wide_int)))
-        if memory == NULL:
+        if table % table_bytes(&level.job):
             return False
-        job.box_image = <wide_int*>memory
-        level.request.images = job.box_image
-        level.request.boxes = memory + boxes * sizeof(wide_int)
-        job.features, job.output = <void*>features, <void*>out
         before = swap_thread_limit(threads)
         try:
-            done = copy_table(<char*>table, boxes, self.columns, width, job.images,
-                              <char*>level.request.boxes, <wide_int*>memory) < 0
-            if done:
-                run_level(op_average, &level)
+            return self.run(op_average, &level, <char*>table)
         finally:
             swap_thread_limit(before)
+
+    cdef pool(self, features, rois):
+        """Return the pooled values of maps, or None if it takes the general path."""
+        cdef Level level = self.level
+        cdef cnp.npy_intp* shape
+        cdef cnp.npy_intp sizes[4]
+        if not self.has_arrays(&level.job, features, rois):
+            return None
+        shape = cnp.PyArray_DIMS(<cnp.ndarray>features)
+        set_map(&level.job, shape[0], shape[1], shape[2], shape[3])
+        if max(level.job.rows.size, level.job.columns.size) > INT32_MAX:
+            return None
+        set_sizes(sizes, &level.job, level.job.boxes, level.job.rows.bins, level.job.columns.bins)
+        pooled = array_of_sizes(4, sizes, <object>cnp.PyArray_DESCR(<cnp.ndarray>features))
+        level.job.features, level.job.output = address(features), address(pooled)
+        return pooled if self.run(op_average, &level, <char*>address(rois)) else None
+
+    cdef gradient(self, grad_output, rois):
+        """Return the gradient of the maps, or None if it takes the general path."""
+        cdef Level level = self.level
+        cdef Job* job = &level.job
+        cdef cnp.npy_intp* shape
+        cdef cnp.npy_intp sizes[4]
+        cdef int row = 1 if job.channels_last else 2
+        if not self.has_arrays(job, grad_output, rois):
+            return None
+        shape = cnp.PyArray_DIMS(<cnp.ndarray>grad_output)
+        if shape[0] != job.boxes or shape[3 if job.channels_last else 1] != job.channels:
+            return None
+        if max(shape[row], shape[row + 1]) > INT32_MAX or job.images * job.rows.size == 0:
+            return None
+        job.rows.bins, job.columns.bins = <int>shape[row], <int>shape[row + 1]
+        set_sizes(sizes, job, job.images, job.rows.size, job.columns.size)
+        result = array_of_sizes(4, sizes, <object>cnp.PyArray_DESCR(<cnp.ndarray>grad_output))
+        job.grad_output, job.output = address(grad_output), address(result)
+        return result if self.run(op_average_backward, &level, <char*>address(rois)) else None
+
+    cdef bint has_arrays(self, Job* job, values, rois) noexcept:
+        """Return whether arrays can be read as they are; set their type and the number of boxes."""
+        cdef int table_type
+        if not (cnp.PyArray_CheckExact(values) and cnp.PyArray_CheckExact(rois)):
+            return False
+        if not (is_native(<cnp.ndarray>values, 4) and is_native(<cnp.ndarray>rois, 2)):
+            return False
+        kind = cnp.PyArray_TYPE(<cnp.ndarray>values)
+        if kind == cnp.NPY_FLOAT:
+            job.storage = float32_storage
+        elif kind == cnp.NPY_DOUBLE:
+            job.storage = float64_storage
+        elif kind == NPY_HALF:
+            job.storage = float16_storage
+        else:
+            return False
+        table_type = cnp.NPY_DOUBLE if job.storage == float64_storage else cnp.NPY_FLOAT
+        job.boxes = cnp.PyArray_DIM(<cnp.ndarray>rois, 0)
+        return (cnp.PyArray_TYPE(<cnp.ndarray>rois) == table_type
+                and cnp.PyArray_DIM(<cnp.ndarray>rois, 1) == self.columns + 1)
+
+    cdef bint run(self, Operation operation, Level* level, const char* table) except *:
+        """Run a call whose maps are described; return False if a batch index names no image."""
+        cdef Job* job = &level.job
+        cdef int width = table_bytes(job)
+        cdef char* memory = <char*>allocate(job.boxes * (self.columns * width + sizeof(wide_int)))
+        if memory == NULL:
+            return False
+        job.min_non_temporal_bytes = min_non_temporal_bytes
+        job.box_image = <wide_int*>memory
+        level.request.double_precision = job.storage == float64_storage
+        level.request.images = job.box_image
+        level.request.boxes = memory + job.boxes * sizeof(wide_int)
+        try:
+            if copy_table(table, job.boxes, self.columns, width, job.images,
+                          <char*>level.request.boxes, <wide_int*>memory) >= 0:
+                return False
+            run_level(operation, level)
+            return True
+        finally:
             deallocate(memory)
-        return done
 
 
 cdef int storage_bytes(const Job* job) noexcept:
     return 8 if job.storage == float64_storage else 4 if job.storage == float32_storage else 2
+
+
+cdef int table_bytes(const Job* job) noexcept:
+    return 8 if job.storage == float64_storage else 4
+
+
+cdef void set_map(Job* job, wide_int images, wide_int first, wide_int second,
+                  wide_int third) noexcept:
+    """Set the sizes of a map from its shape."""
+    job.images = images
+    job.channels = third if job.channels_last else first
+    job.rows.size = first if job.channels_last else second
+    job.columns.size = second if job.channels_last else third
+
+
+cdef void set_sizes(cnp.npy_intp* sizes, const Job* job, wide_int items, wide_int rows,
+                    wide_int columns) noexcept:
+    """Set the shape of an array with the channels of a map, in its layout."""
+    sizes[0] = items
+    sizes[1] = rows if job.channels_last else job.channels
+    sizes[2] = columns if job.channels_last else rows
+    sizes[3] = job.channels if job.channels_last else columns
+
+
+cdef bint is_native(cnp.ndarray array, int dimensions) noexcept:
+    """Return whether an array has values, in C order, aligned and in native byte order."""
+    return (cnp.PyArray_NDIM(array) == dimensions and cnp.PyArray_ISCARRAY_RO(array)
+            and cnp.PyArray_SIZE(array) > 0)
+
+
+cdef class KeptAverages:
+    """Averages prepared for the options of earlier calls, which are not checked again.
+
+    Options are compared with their types, so that 1 does not stand for True or 1.0.
+    """
+    cdef dict kept
+    cdef int columns
+
+    def __init__(self, int columns):
+        self.kept = {}
+        self.columns = columns
+
+    def keep(self, tuple options, pooling, input_shape=None):
+        """Prepare a forward with such options, or for maps of a shape the backward."""
+        if are_plain(options):
+            if len(self.kept) >= MOST_KEPT:
+                self.kept.clear()
+            self.kept[options] = options, PreparedAverage(pooling, self.columns, input_shape)
+
+    def pool(self, features, rois, tuple options, *others):
+        """Return pooled values, or None if the call takes the general path.
+
+        `others` are options that only the general path knows, unless they are None.
+        """
+        prepared = self.prepared(options, others)
+        return None if prepared is None else (<PreparedAverage>prepared).pool(features, rois)
+
+    def gradient(self, grad_output, rois, tuple options, *others):
+        """Return the gradient of the maps, or None if the call takes the general path."""
+        prepared = self.prepared(options, others)
+        return None if prepared is None else (<PreparedAverage>prepared).gradient(grad_output, rois)
+
+    cdef prepared(self, tuple options, tuple others):
+        for other in others:
+            if other is not None:
+                return None
+        if not are_plain(options):
+            return None
+        found = self.kept.get(options)
+        if found is None:
+            return None
+        known, prepared = <tuple>found
+        for one, other in zip(options, known):
+            if type(one) is not type(other):
+                return None
+        return prepared
+
+
+cdef int MOST_KEPT = 256
+
+
+cdef bint are_plain(tuple options):
+    """Return whether options are numbers and text of Python, or tuples of int."""
+    for option in options:
+        if type(option) is tuple:
+            for number in <tuple>option:
+                if type(number) is not int:
+                    return False
+        elif not (type(option) is int or type(option) is float or type(option) is bool
+                  or type(option) is str):
+            return False
+    return True
 
 
 def average_backward(grad_output, regions, pooling, outs):

@@ -84,16 +84,18 @@ def test_docstring(name: str) -> None:
 
 
 ROI_ALIGN_MODULES = {"_front_ends", "ops.roi_align", "_arguments", "_pooling"}
+KEPT_MODULES = {"_front_ends", "ops.roi_align"}
 DETECTRON2_MODULES = {"compat.detectron2", "compat._conventions", "_arguments", "_pooling"}
 
 
 @pytest.mark.parametrize(
     ("pool", "modules"),
     [
-        (lambda maps, rois: roipool.roi_align(maps, rois, 2), ROI_ALIGN_MODULES),
+        (lambda maps, rois: roipool.roi_align(maps, rois, [2, 2]), ROI_ALIGN_MODULES),
+        (lambda maps, rois: roipool.roi_align(maps, rois, 2), KEPT_MODULES),
         (detectron2.ROIAlign(2, 1.0, 0), DETECTRON2_MODULES),
     ],
-    ids=["roi_align", "detectron2"],
+    ids=["roi_align", "roi_align with kept options", "detectron2"],
 )
 def test_a_call_visits_four_modules(pool: Callable[[Any, Any], Any], modules: set[str]) -> None:
     """A call passes through few modules, for readers and for the speed of small calls."""

@@ -1,0 +1,210 @@
+"""Calls whose options were checked by an earlier one give the same results and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import roipool
+
+SEED = 20261126
+BOXES, CHANNELS, HEIGHT, WIDTH = 5, 3, 9, 11
+OPTIONS: dict[str, dict[str, Any]] = {
+    "roi_align": {"sampling_ratio": 2, "aligned": False},
+    "precise_roi_pool": {},
+    "roi_average_pool": {},
+}
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+each_operation = pytest.mark.parametrize("name", OPTIONS)
+
+
+def arrays(dtype: str, layout: str = "NCHW") -> Arrays:
+    """Return maps, a gradient of 2 x 3 bins, and boxes."""
+    rng = np.random.default_rng(SEED)
+    maps = rng.normal(size=(2, CHANNELS, HEIGHT, WIDTH))
+    grad = rng.normal(size=(BOXES, CHANNELS, 2, 3))
+    if layout == "NHWC":
+        maps, grad = (np.ascontiguousarray(np.moveaxis(each, 1, -1)) for each in (maps, grad))
+    corners = np.sort(rng.uniform(-2, 12, (BOXES, 2, 2)), axis=1).reshape(BOXES, 4)
+    rois = np.column_stack([rng.integers(0, 2, BOXES), corners])
+    real = "float64" if dtype == "float64" else "float32"
+    return maps.astype(dtype), grad.astype(dtype), rois.astype(real)
+
+
+def kept(name: str) -> tuple[Any, Any]:
+    """Return what an operation keeps of forwards and of backwards."""
+    module = __import__(f"roipool.ops.{name}", fromlist=[name])
+    return module._forwards, module._backwards
+
+
+def is_same(one: np.ndarray, other: np.ndarray) -> bool:
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+
+
+@each_operation
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_second_call_gives_the_same_bits(name: str, dtype: str, layout: str) -> None:
+    maps, grad, rois = arrays(dtype, layout)
+    forward, backward = getattr(roipool, name), getattr(roipool, f"{name}_backward")
+    options = {"spatial_scale": 0.75, "layout": layout, **OPTIONS[name]}
+    first = forward(maps, rois, (2, 3), **options)
+    assert is_same(forward(maps, rois, (2, 3), **options), first)
+    assert is_same(forward(maps, rois, [2, 3], **options), first)  # a list is not kept
+    gradient = backward(grad, rois, maps.shape, **options)
+    assert is_same(backward(grad, rois, maps.shape, **options), gradient)
+    assert is_same(backward(grad, rois, [*maps.shape], **options), gradient)
+
+
+def test_kept_options_are_used() -> None:
+    maps, grad, rois = arrays("float32")
+    forwards, backwards = kept("precise_roi_pool")
+    roipool.precise_roi_pool(maps, rois, (2, 3), 0.5)
+    roipool.precise_roi_pool_backward(grad, rois, maps.shape, 0.5)
+    assert forwards.pool(maps, rois, ((2, 3), 0.5, "NCHW")).shape == grad.shape
+    assert backwards.gradient(grad, rois, (maps.shape, 0.5, "NCHW")).shape == maps.shape
+    assert forwards.pool(maps, rois, ((2, 3), 0.5, "NCHW"), "another option") is None
+
+
+LOOKALIKES: list[dict[str, Any]] = [
+    {"output_size": 1.0},
+    {"output_size": True},
+    {"output_size": (1, True)},
+    {"output_size": (1.0, 1)},
+    {"sampling_ratio": 1.0},
+    {"sampling_ratio": (1, True)},
+    {"spatial_scale": True},
+    {"aligned": 1},
+    {"return_argmax": 0},
+]
+
+
+@pytest.mark.parametrize("wrong", LOOKALIKES, ids=str)
+def test_equal_options_of_another_type_are_checked(wrong: dict[str, Any]) -> None:
+    maps, _, rois = arrays("float32")
+    right: dict[str, Any] = {"sampling_ratio": 1, "spatial_scale": 1, "aligned": True}
+    right |= {"output_size": 1, "return_argmax": False}
+    for name, value in wrong.items():
+        if isinstance(value, tuple):
+            right[name] = (1, 1)
+    for _ in range(2):
+        roipool.roi_align(maps, rois, **right)
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            roipool.roi_align(maps, rois, **right | wrong)
+
+
+class Subclass(np.ndarray):
+    """An array that is not NumPy's own."""
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def unaligned(array: np.ndarray) -> np.ndarray:
+    memory = np.zeros(array.nbytes + 1, np.uint8)[1:]
+    memory[:] = array.reshape(-1).view(np.uint8)
+    return memory.view(array.dtype).reshape(array.shape)
+
+
+DISGUISES: dict[str, Callable[[np.ndarray], Any]] = {
+    "strided": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
+    "in Fortran's order": np.asfortranarray,
+    "of the other byte order": lambda array: array.astype(array.dtype.newbyteorder("S")),
+    "of a subclass": lambda array: array.view(Subclass),
+    "read-only": read_only,
+    "unaligned": unaligned,
+    "on a reversed copy": lambda array: array[::-1].copy()[::-1],
+}
+
+
+@each_operation
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_arrays_of_every_kind_give_the_same_results(name: str, disguise: str) -> None:
+    maps, grad, rois = arrays("float32")
+    forward, backward = getattr(roipool, name), getattr(roipool, f"{name}_backward")
+    pooled, gradient = forward(maps, rois, (2, 3)), backward(grad, rois, maps.shape)
+    change = DISGUISES[disguise]
+    assert np.array_equal(forward(change(maps), rois, (2, 3)), pooled)
+    assert np.array_equal(forward(maps, change(rois), (2, 3)), pooled)
+    assert np.array_equal(backward(change(grad), rois, maps.shape), gradient)
+    assert np.array_equal(backward(grad, change(rois), maps.shape), gradient)
+
+
+@each_operation
+def test_boxes_in_another_form_give_the_same_results(name: str) -> None:
+    maps, _, rois = arrays("float32")
+    forward = getattr(roipool, name)
+    pooled = forward(maps, rois, (2, 3))
+    for form in (rois.tolist(), rois.astype(np.float64)):
+        assert np.array_equal(forward(maps, form, (2, 3)), pooled)
+    indices = rois[:, 0].astype(np.int64)
+    assert np.array_equal(forward(maps, rois[:, 1:].copy(), (2, 3), batch_indices=indices), pooled)
+    out = np.zeros_like(pooled)
+    assert forward(maps, rois, (2, 3), out=out) is out
+    assert np.array_equal(out, pooled)
+
+
+@each_operation
+@pytest.mark.parametrize("index", [2, -1, 0.5, np.nan, np.inf, 1e30])
+def test_batch_indices_are_checked(name: str, index: float) -> None:
+    maps, grad, rois = arrays("float32")
+    forward, backward = getattr(roipool, name), getattr(roipool, f"{name}_backward")
+    wrong = rois.copy()
+    wrong[3, 0] = index
+    for _ in range(2):
+        forward(maps, rois, (2, 3))
+        backward(grad, rois, maps.shape)
+        with pytest.raises(ValueError, match=r"rois\[3, 0\] is"):
+            forward(maps, wrong, (2, 3))
+        with pytest.raises(ValueError, match=r"rois\[3, 0\] is"):
+            backward(grad, wrong, maps.shape)
+
+
+@each_operation
+def test_shapes_are_checked(name: str) -> None:
+    maps, grad, rois = arrays("float32")
+    forward, backward = getattr(roipool, name), getattr(roipool, f"{name}_backward")
+    forward(maps, rois, (2, 3))
+    backward(grad, rois, maps.shape)
+    for wrong in (rois[:, :4].copy(), rois[0].copy(), rois[None].copy()):
+        with pytest.raises(ValueError, match="rois"):
+            forward(maps, wrong, (2, 3))
+    with pytest.raises(ValueError, match="features must have 4 dimensions"):
+        forward(maps[0], rois, (2, 3))
+    with pytest.raises(TypeError, match="features must have dtype"):
+        forward(maps.astype(np.int32), rois, (2, 3))
+    for wrong in (grad[1:], grad[:, 1:].copy(), np.zeros((BOXES, CHANNELS, 0, 3), np.float32)):
+        with pytest.raises(ValueError, match="grad_output must have"):
+            backward(wrong, rois, maps.shape)
+    assert forward(maps, rois[:0], (2, 3)).shape == (0, CHANNELS, 2, 3)
+    assert forward(maps[:, :0], rois, (2, 3)).shape == (BOXES, 0, 2, 3)
+    assert not backward(grad[:0], rois[:0], maps.shape).any()
+
+
+def test_gradients_of_other_bins_share_their_options() -> None:
+    maps, _, rois = arrays("float32")
+    for bins in ((2, 3), (4, 1), (2, 3)):
+        grad = np.ones((BOXES, CHANNELS, *bins), np.float32)
+        gradient = roipool.precise_roi_pool_backward(grad, rois, maps.shape)
+        again = roipool.precise_roi_pool_backward(grad, rois, [*maps.shape])
+        assert is_same(gradient, again)
+
+
+def test_many_options_in_many_threads() -> None:
+    maps, _, rois = arrays("float32")
+    sizes = [(rows, columns) for rows in range(1, 20) for columns in range(1, 20)]
+    expected = {size: roipool.roi_align(maps, rois, [*size]) for size in sizes}
+
+    def pool(start: int) -> bool:
+        turns = sizes[start:] + sizes[:start]
+        return all(is_same(roipool.roi_align(maps, rois, each), expected[each]) for each in turns)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(pool, range(0, 200, 25)))
