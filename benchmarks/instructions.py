@@ -4,8 +4,9 @@ Even if wall time is noisy, the number of executed instructions shows a change o
 valgrind, which lacks AVX-512: everything runs with AVX2, on one thread. Counts depend on the
 compiler and on NumPy, so compare two builds on the same machine.
 
-    python benchmarks/instructions.py            # exit status 1 if a count grew by more than 2 %
-    python benchmarks/instructions.py --update   # write the counts
+    python benchmarks/instructions.py             # exit status 1 if a count grew by more than 2 %
+    python benchmarks/instructions.py --update    # write the counts
+    python benchmarks/instructions.py --if-alike  # nothing, with a line, if made by other software
 
 The counts of the first release stay in the file, to reveal slow growth.
 """
@@ -18,6 +19,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -129,20 +131,32 @@ def about() -> dict[str, str]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": platform.machine(),
+        "compiler": compiler(),
     }
+
+
+def compiler() -> str:
+    """Return the name and version of the compiler that builds roipool here."""
+    command = [*shlex.split(os.environ.get("CXX", "c++")), "--version"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.partition("\n")[0]
 
 
 def main() -> int:
     """Count, then compare or write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--update", action="store_true", help="write instructions.json")
+    parser.add_argument("--if-alike", action="store_true", help="only if made by the same software")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         work()
         return 0
-    counts = count()
     kept = json.loads(COUNTS.read_text())
+    others = [f"{name} {value}" for name, value in about().items() if kept.get(name) != value]
+    if options.if_alike and others:
+        print(f"{COUNTS.name} was made with other software than {', '.join(others)}: not compared")
+        return 0
+    counts = count()
     before, first = kept["counts"], kept["first_release"]
     grown = []
     print(f"{'':<26} {'now':>14} {'before':>8} {'first release':>14}")
