@@ -6,276 +6,27 @@ benchmarks/run.sh runs this script last; it measures nothing.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.measured import (
+    BENCHMARKS,
+    NOT_MEASURED,
+    Row,
+    gpu_results,
+    gpu_rows,
+    most_threads,
+    number,
+    rows_of,
+    table,
+    time,
+    where,
+)
+from targets import targets
+
 from roipool.cli.files import replacing
 
-HERE = Path(__file__).parent
 PEERS = ("torchvision", "mmcv", "onnxruntime", "openvino", "tensorflow", "mxnet", "paddle")
-INFERENCE = ("onnxruntime", "openvino", "mxnet", "paddle")
-NOT_MEASURED = "not yet measured"
-
-Row = dict[str, Any]
-Values = dict[str, float]
-
-
-# Reading
-
-
-def content(name: str) -> dict[str, Any]:
-    """Return the content of a file of results, without rows if it does not exist."""
-    path = HERE / "results" / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else {"rows": []}
-
-
-def rows_of(name: str, **wanted: Any) -> list[Row]:
-    """Return the rows of a file with the given values, without absent libraries."""
-    rows = [row for row in content(name)["rows"] if not row.get("absent")]
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
-
-
-def most_threads() -> int:
-    """Return the largest number of threads measured."""
-    return max((row["threads"] for row in rows_of("cpu")), default=0)
-
-
-def ratios(codes: str, operation: str, libraries: Sequence[str]) -> Values:
-    """Return each workload's ratio to the fastest of these libraries."""
-    found = {}
-    for code in codes.split():
-        rows = rows_of("cpu", code=code, operation=operation, threads=most_threads())
-        fastest = [row["ratio"] for row in rows if row["library"] in libraries]
-        if fastest:
-            found[code] = min(fastest)
-    return found
-
-
-def gpu_results() -> list[dict[str, Any]]:
-    """Return the latest results of scripts/gpu.sh."""
-    folders = sorted(HERE.glob("results-*"), key=lambda path: path.name[-10:])  # by date
-    found = folders[-1].glob("bench*.json") if folders else []
-    paths = sorted(found, key=lambda path: (path.stem != "bench", path.name))
-    return [json.loads(path.read_text()) for path in paths]
-
-
-def gpu_rows(**wanted: Any) -> list[Row]:
-    """Return their rows with the given values, without absent libraries."""
-    rows = [row for found in gpu_results() for row in found["rows"] if not row.get("absent")]
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
-
-
-def gpu_ratios(operation: str, codes: str, dtype: str) -> Values:
-    """Return the ratios of torchvision's time on a GPU to roipool's, for NCHW and a cold cache."""
-    rows = gpu_rows(
-        operation=operation, dtype=dtype, layout="NCHW", clock="cold", library="torchvision"
-    )
-    return {row["code"]: row["ratio"] for row in rows if row["code"] in codes.split()}
-
-
-def gpu_floors() -> Values:
-    """Return the times of forwards on a GPU, relative to the memory's time."""
-    wanted = {"dtype": "float32", "layout": "NCHW", "clock": "cold", "library": "roipool"}
-    rows = gpu_rows(operation="roi_align", **wanted)
-    return {row["code"]: row["times_floor"] for row in rows}
-
-
-def growth(series: str, operation: str = "roi_align") -> list[tuple[float, float]]:
-    """Return the growth of the parameter and of the time in each step of a series."""
-    rows = rows_of("scaling", series=series, operation=operation)
-    return [(float(row["value"]) / float(rows[0]["value"]), row["growth"]) for row in rows]
-
-
-# Writing
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a table of Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def number(value: float) -> str:
-    """Format a number with about three digits, without an exponent."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def time(seconds: float) -> str:
-    """Format a time with its unit."""
-    return f"{number(seconds * 1e3)} ms" if seconds >= 1e-3 else f"{number(seconds * 1e6)} us"
-
-
-def where(name: str) -> str:
-    """Describe the machine and software of a file's measurements in one line."""
-    machine = content(name).get("machine")
-    if machine is None:
-        return NOT_MEASURED
-    commit = machine["commit"] or "unknown"
-    return (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['instruction_set']}; "
-        f"Python {machine['python']}, NumPy {machine['numpy']}; {machine['date']}, "
-        f"commit {commit[:12]}{'-dirty' if commit.endswith('-dirty') else ''}"
-    )
-
-
-# Targets: the goal, the measurement, and whether it meets the goal
-
-
-def least(limit: float, values: Values) -> tuple[str, bool]:
-    """Each value must reach the limit."""
-    return listed(values, "x"), min(values.values()) >= limit
-
-
-def most(limit: float, values: Values, unit: str = "x") -> tuple[str, bool]:
-    """No value may be above the limit."""
-    return listed(values, unit), max(values.values()) <= limit
-
-
-def listed(values: Values, unit: str) -> str:
-    """Format values with their names."""
-    return ", ".join(f"{name} {number(value)}{unit}" for name, value in values.items())
-
-
-def floors() -> Values:
-    """Return the times of forwards into reused outputs, relative to the memory's time."""
-    rows = rows_of("out-reuse")
-    return {row["code"]: row["times_floor"] for row in rows if "backward" not in row["operation"]}
-
-
-def instruction_sets() -> Values:
-    """Return the ratio of AVX2's time to AVX-512's, on W1a."""
-    medians = [
-        row["median"]
-        for name in ("isa-avx2", "isa-avx512")
-        for row in rows_of(name, operation="roi_align")
-    ]
-    return {"W1a": medians[0] / medians[1]} if len(medians) == 2 else {}
-
-
-def tiny_call() -> Values:
-    """Return the microseconds of the smallest call."""
-    rows = rows_of("calls", workload="tiny-call", operation="roi_align", library="roipool")
-    return {row["workload"]: row["median"] * 1e6 for row in rows}
-
-
-def small_call() -> Values:
-    """Return the ratio of torchvision's time for a small call to roipool's."""
-    rows = rows_of("calls", workload="small-call", operation="roi_align", library="torchvision")
-    return {row["workload"]: row["ratio"] for row in rows}
-
-
-def proportions() -> Values:
-    """Return the time of 32 times the boxes or channels, relative to 32 times the time."""
-    steps = {name: growth(name)[-1:] for name in ("boxes", "channels")}
-    return {name: longer / more for name, step in steps.items() for more, longer in step}
-
-
-def constants() -> Values:
-    """Return the ratio of the longest to the first time, for parameters without effect."""
-    names = ("samples per bin and axis", "cells of the map, 10 boxes")
-    steps = {name: [longer for _, longer in growth(name)] for name in names}
-    return {name: max(longer) for name, longer in steps.items() if longer}
-
-
-FORWARD, BACKWARD = "roi_align", "roi_align_backward"
-TORCHVISION = ("torchvision",)
-TARGETS: tuple[tuple[str, Callable[[], Values], Callable[[Values], tuple[str, bool]]], ...] = (
-    (
-        "forward, float32 NCHW, against torchvision: 25x",
-        lambda: ratios("W1a W1b W3a W5a", FORWARD, TORCHVISION),
-        lambda values: least(25, values),
-    ),
-    (
-        "the same against the fastest of ONNX Runtime, OpenVINO, MXNet, Paddle: 12x",
-        lambda: ratios("W1a W1b W3a W5a", FORWARD, INFERENCE),
-        lambda values: least(12, values),
-    ),
-    (
-        "backward, float32 NCHW, against torchvision: 80x",
-        lambda: ratios("W1a W5a", BACKWARD, TORCHVISION),
-        lambda values: least(80, values),
-    ),
-    (
-        "roi_pool forward against torchvision: 15x",
-        lambda: ratios("W4a", "roi_pool", TORCHVISION),
-        lambda values: least(15, values),
-    ),
-    (
-        "crop_and_resize NHWC forward against TensorFlow: 1.5x",
-        lambda: ratios("W6a W6b", "crop_and_resize", ("tensorflow",)),
-        lambda values: least(1.5, values),
-    ),
-    (
-        "crop_and_resize NHWC backward against TensorFlow: 3x",
-        lambda: ratios("W6a W6b", "crop_and_resize_backward", ("tensorflow",)),
-        lambda values: least(3, values),
-    ),
-    (
-        "forward with `out=` reused: at most 3 times the memory time",
-        floors,
-        lambda values: most(3, values),
-    ),
-    (
-        "AVX2: at most 1.5 times as long as AVX-512",
-        instruction_sets,
-        lambda values: most(1.5, values),
-    ),
-    (
-        "one box of an 8 x 8 map, one channel: at most 15 us",
-        tiny_call,
-        lambda values: most(15, values, " us"),
-    ),
-    (
-        "10 boxes of a map of 1 MB with 100 channels: faster than torchvision",
-        small_call,
-        lambda values: least(1, values),
-    ),
-    (
-        "32 times as many boxes or channels: at most 1.3 x 32 times as long",
-        proportions,
-        lambda values: most(1.3, values),
-    ),
-    (
-        "more samples, or more cells around few boxes: at most 1.3 times as long",
-        constants,
-        lambda values: most(1.3, values),
-    ),
-    (
-        "GPU forward, float32 NCHW, against torchvision: 3x",
-        lambda: gpu_ratios(FORWARD, "W1a W3a W5a", "float32"),
-        lambda values: least(3, values),
-    ),
-    (
-        "GPU forward, float16 NCHW, against torchvision: 4x",
-        lambda: gpu_ratios(FORWARD, "W1a W3a W5a", "float16"),
-        lambda values: least(4, values),
-    ),
-    (
-        "GPU backward, float32 NCHW, deterministic, against torchvision: 2x",
-        lambda: gpu_ratios(BACKWARD, "W1a W5a", "float32"),
-        lambda values: least(2, values),
-    ),
-    (
-        "GPU forward: at most 3 times the memory time",
-        gpu_floors,
-        lambda values: most(3, values),
-    ),
-)
-
-
-def targets() -> str:
-    """Return the table of targets."""
-    rows = []
-    for text, measured, judged in TARGETS:
-        values = measured()
-        found, met = judged(values) if values else (NOT_MEASURED, False)
-        rows.append((text, found, ("yes" if met else "no") if values else ""))
-    return table(("target", "measured", "met"), rows)
-
-
-# The other tables
 
 
 def comparison(rows: list[Row], memory_too: bool = True) -> str:
@@ -410,6 +161,21 @@ def many_cores() -> str:
     return table(header, lines)
 
 
+def arm64() -> str:
+    """Return the engine's instructions on arm64 beside those with AVX2."""
+    rows = rows_of("arm64")
+    lines = [
+        [
+            row["name"],
+            *(number(row[processor] / row["outputs"]) for processor in ("neon", "avx2")),
+            f"{row['ratio']:.2f}x",
+        ]
+        for row in rows
+    ]
+    header = ("case", "NEON, per output", "AVX2, per output", "ratio by width")
+    return table(header, lines) if rows else NOT_MEASURED
+
+
 def gpu() -> str:
     """Return the times of calls on a GPU, and what the host takes for them."""
     cases: dict[tuple[str, ...], dict[tuple[str, str], Row]] = {}
@@ -489,7 +255,7 @@ def fill(path: Path, parts: dict[str, str]) -> None:
 def main() -> None:
     """Fill all files."""
     fill(
-        HERE / "README.md",
+        BENCHMARKS / "README.md",
         {
             "machine": where("cpu"),
             "targets": targets(),
@@ -504,8 +270,8 @@ def main() -> None:
             "many-cores": many_cores(),
         },
     )
-    fill(HERE.parent / "README.md", {"speed": readme()})
-    fill(HERE.parent / "docs" / "gpu.md", {"gpu": gpu()})
+    fill(BENCHMARKS.parent / "README.md", {"speed": readme()})
+    fill(BENCHMARKS.parent / "docs" / "gpu.md", {"gpu": gpu()})
 
 
 if __name__ == "__main__":

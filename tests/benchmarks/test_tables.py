@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(folder / "benchmarks" / "tables.py")]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def fill(folder: Path) -> str:
-    runpy.run_path(str(folder / "benchmarks" / "tables.py"), run_name="__main__")
+    done = run(folder)
+    assert done.returncode == 0, done.stderr
     return (folder / "benchmarks" / "README.md").read_text()
 
 
@@ -61,8 +68,8 @@ def test_tables_and_verdicts(folder: Path) -> None:
     for name in ("cpu", "readme"):
         (folder / "benchmarks" / "results" / f"{name}.json").write_text(json.dumps(content))
     text = fill(folder)
-    assert "| roi_pool forward against torchvision: 15x | W4a 15x | yes |" in text
-    assert "against TensorFlow: 1.5x | W6a 1.49x | no |" in text
+    assert "| roi_pool forward against torchvision: 15x | W4a 15x | yes |  |" in text
+    assert "against TensorFlow: 1.5x | W6a 1.49x | no | memory: " in text
     assert "| W4a (W4a) | `roi_pool` | 2 | 2 ms | 15x |  | 3x* | 2.5 | 3 / 1 MB |" in text
     assert "mxnet |" not in text
     assert fill(folder) == text
@@ -101,5 +108,4 @@ def test_the_latest_results_of_a_gpu_are_judged(folder: Path) -> None:
 def test_lost_markers_are_an_error(folder: Path) -> None:
     path = folder / "benchmarks" / "README.md"
     path.write_text(path.read_text().replace("<!-- scaling: end -->", ""))
-    with pytest.raises(ValueError, match="no markers for scaling"):
-        fill(folder)
+    assert "has no markers for scaling" in run(folder).stderr
