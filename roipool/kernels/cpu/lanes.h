@@ -86,7 +86,7 @@ inline FloatLanes float_lanes(const Float16* address) {
 #if defined(__AVX512F__)
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(address));
   return reinterpret_cast<FloatLanes>(_mm512_maskz_cvtph_ps(0xffff, halves));
-#elif defined(__F16C__)
+#elif defined(__F16C__) || defined(__aarch64__)
   FloatLanes vector;
   compute_values(address, 16, reinterpret_cast<float*>(&vector));
   return vector;

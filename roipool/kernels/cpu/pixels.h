@@ -61,6 +61,17 @@ inline Vector load_values(const Byte* from) {
     const __m128i bytes = _mm_cvtsi32_si128(word);
     return Vector(_mm_cvtepi32_ps(is_signed ? _mm_cvtepi8_epi32(bytes) : _mm_cvtepu8_epi32(bytes)));
   }
+#elif defined(__aarch64__)
+  if constexpr (sizeof(Vector) == 16) {
+    uint32_t word;
+    memcpy(&word, from, sizeof(word));
+    const uint8x8_t bytes = vcreate_u8(word);
+    if constexpr (std::is_signed<Byte>::value) {
+      return Vector(vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(bytes))))));
+    } else {
+      return Vector(vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes)))));
+    }
+  }
 #endif
   float values[sizeof(Vector) / sizeof(float)];
   compute_values(from, sizeof(Vector) / sizeof(float), values);

@@ -4,6 +4,8 @@
 #include <string.h>
 #if defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "../config.h"
@@ -44,14 +46,6 @@ inline int32_t compute_value(int32_t value) { return value; }  // an argmax move
 inline float compute_value(Bfloat16 value) {
   return bits_of<float>(static_cast<uint32_t>(value.bits) << 16);
 }
-inline float compute_value(Float16 value) {
-  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
-  const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fffu) << 13;
-  // Scaling by 2^112 moves the exponent to float32's bias and makes subnormals normal, exactly.
-  const float scaled = bits_of<float>(magnitude) * bits_of<float>(0x77800000u);
-  const bool is_finite = magnitude < 0x0f800000u;
-  return bits_of<float>(sign | (is_finite ? bits_of<uint32_t>(scaled) : 0x70000000u | magnitude));
-}
 
 // Rounding to nearest, ties to even; overflow becomes infinity and NaN stays NaN.
 inline void store_value(float value, float* address) { *address = value; }
@@ -59,6 +53,20 @@ inline void store_value(double value, double* address) { *address = value; }
 inline void store_value(int32_t value, int32_t* address) { *address = value; }
 inline void store_value(float value, Bfloat16* address) {
   address->bits = static_cast<uint16_t>(bfloat16_of_float_bits(bits_of<uint32_t>(value)));
+}
+#if defined(__aarch64__)
+inline float compute_value(Float16 value) { return bits_of<__fp16>(value.bits); }
+inline void store_value(float value, Float16* address) {
+  address->bits = bits_of<uint16_t>(static_cast<__fp16>(value));
+}
+#else
+inline float compute_value(Float16 value) {
+  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
+  const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fffu) << 13;
+  // Scaling by 2^112 moves the exponent to float32's bias and makes subnormals normal, exactly.
+  const float scaled = bits_of<float>(magnitude) * bits_of<float>(0x77800000u);
+  const bool is_finite = magnitude < 0x0f800000u;
+  return bits_of<float>(sign | (is_finite ? bits_of<uint32_t>(scaled) : 0x70000000u | magnitude));
 }
 inline void store_value(float value, Float16* address) {
   const uint32_t bits = bits_of<uint32_t>(value);
@@ -73,6 +81,7 @@ inline void store_value(float value, Float16* address) {
   half = magnitude > 0x7f800000u ? nan : half;
   address->bits = static_cast<uint16_t>(sign | half);
 }
+#endif
 
 // The same for neighbours. The loops have no branches, so that compilers make vectors of them.
 template <typename Storage, typename Value>
@@ -85,20 +94,37 @@ inline void store_values(const Value* from, wide_int count, Storage* to) {
 }
 
 #if defined(__F16C__)
+inline void convert_eight(const Float16* from, float* to) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  _mm256_storeu_ps(to, _mm256_cvtph_ps(halves));
+}
+inline void convert_eight(const float* from, Float16* to) {
+  const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
+}
+#elif defined(__aarch64__)
+inline void convert_eight(const Float16* from, float* to) {
+  float16x8_t halves;
+  memcpy(&halves, from, sizeof(halves));
+  vst1q_f32(to, vcvt_f32_f16(vget_low_f16(halves)));
+  vst1q_f32(to + 4, vcvt_high_f32_f16(halves));
+}
+inline void convert_eight(const float* from, Float16* to) {
+  const float16x4_t low = vcvt_f16_f32(vld1q_f32(from));
+  const float16x8_t halves = vcvt_high_f16_f32(low, vld1q_f32(from + 4));
+  memcpy(to, &halves, sizeof(halves));
+}
+#endif
+
+#if defined(__F16C__) || defined(__aarch64__)
 inline void compute_values(const Float16* from, wide_int count, float* to) {
   wide_int i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(halves));
-  }
+  for (; i + 8 <= count; i += 8) convert_eight(from + i, to + i);
   for (; i < count; ++i) to[i] = compute_value(from[i]);
 }
 inline void store_values(const float* from, wide_int count, Float16* to) {
   wide_int i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), halves);
-  }
+  for (; i + 8 <= count; i += 8) convert_eight(from + i, to + i);
   for (; i < count; ++i) store_value(from[i], to + i);
 }
 #endif
