@@ -13,6 +13,7 @@ from harness.measured import (
     BENCHMARKS,
     NOT_MEASURED,
     Row,
+    content,
     gpu_results,
     gpu_rows,
     most_threads,
@@ -172,8 +173,11 @@ def arm64() -> str:
         ]
         for row in rows
     ]
+    if not rows:
+        return NOT_MEASURED
     header = ("case", "NEON, per output", "AVX2, per output", "ratio by width")
-    return table(header, lines) if rows else NOT_MEASURED
+    found = content("arm64")
+    return f"{table(header, lines)}\n\n{'; '.join(found['software'])}; {found['date']}"
 
 
 def gpu() -> str:
@@ -268,6 +272,7 @@ def main() -> None:
             "scaling": scaling(),
             "traffic": traffic(),
             "many-cores": many_cores(),
+            "arm64": arm64(),
         },
     )
     fill(BENCHMARKS.parent / "README.md", {"speed": readme()})

@@ -992,7 +992,7 @@ cdef class KeptAverages:
         for other in others:
             if other is not None:
                 return None
-        if not are_plain(options):
+        if not (keeps_options and are_plain(options)):
             return None
         found = self.kept.get(options)
         if found is None:
@@ -1005,6 +1005,13 @@ cdef class KeptAverages:
 
 
 cdef int MOST_KEPT = 256
+cdef bint keeps_options = True
+
+
+def keep_options(bint kept):
+    """Set whether calls use what was prepared for earlier ones; not if all are to be observed."""
+    global keeps_options
+    keeps_options = kept
 
 
 cdef bint are_plain(tuple options):

@@ -41,14 +41,16 @@ def sampling(name: str, box: Box = BOX) -> Sampling:
     """Return what one of `calls.CALLS` reads of a map of 7 by 9 cells."""
     cells = HEIGHT * WIDTH
     one_cell_each = np.eye(cells, dtype=np.float32).reshape(1, cells, HEIGHT, WIDTH)
-    # Not in C order: such calls are always made through `Call`, whose request is noted.
-    one_cell_each = np.asfortranarray(one_cell_each)
     asked: list[tuple[Regions, Pooling]] = []
-    with (
-        mock.patch.object(Call, "average", _noting(Call.average, asked)),
-        mock.patch.object(Call, "maximum", _noting(Call.maximum, asked)),
-    ):
-        pooled = calls.answer(name, one_cell_each, box)
+    _cpu.keep_options(False)
+    try:
+        with (
+            mock.patch.object(Call, "average", _noting(Call.average, asked)),
+            mock.patch.object(Call, "maximum", _noting(Call.maximum, asked)),
+        ):
+            pooled = calls.answer(name, one_cell_each, box)
+    finally:
+        _cpu.keep_options(True)
     weights = pooled.reshape(cells, -1).T.reshape(-1, HEIGHT, WIDTH)
     return Sampling(weights, _positions(*asked[-1]))
 
