@@ -59,6 +59,11 @@ inline float compute_value(Float16 value) { return bits_of<__fp16>(value.bits); 
 inline void store_value(float value, Float16* address) {
   address->bits = bits_of<uint16_t>(static_cast<__fp16>(value));
 }
+#elif defined(__F16C__)
+inline float compute_value(Float16 value) { return _cvtsh_ss(value.bits); }
+inline void store_value(float value, Float16* address) {
+  address->bits = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+}
 #else
 inline float compute_value(Float16 value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
