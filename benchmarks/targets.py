@@ -275,7 +275,7 @@ TARGETS = (
         "NHWC float16 and bfloat16: at most 1.1 times as long as float32",
         narrow_types,
         at_most(1.1),
-        "argmax is 32 bits in every type, so that half of the bytes stay",
+        "an argmax has 32 bits in every type, and a number is rounded to bfloat16 by six instructions",
     ),
     Target("AVX2: at most 1.5 times as long as AVX-512", instruction_sets, at_most(1.5)),
     Target(
