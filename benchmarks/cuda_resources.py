@@ -7,6 +7,8 @@ none.
     python benchmarks/cuda_resources.py          # write the tables
     python benchmarks/cuda_resources.py --check  # exit status 1 if they have changed
 
+A check compiles nothing if NVRTC and the kernels' texts are those that the page was made of.
+
 An older NVRTC, for compute capability 8.0, with a separate page, ``cuda_resources-12.9.md``:
 
     pip install --no-deps --target nvrtc-12.9 "nvidia-cuda-nvrtc-cu12==12.9.*"
@@ -16,6 +18,7 @@ An older NVRTC, for compute capability 8.0, with a separate page, ``cuda_resourc
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import sys
 from collections import defaultdict
@@ -41,7 +44,7 @@ PAGE = """\
 
 Written by `python benchmarks/cuda_resources.py{option}` with NVRTC {version}, options
 `{options} -ftz=true`: registers per thread, bytes of stack, bytes spilled
-(stores and loads).
+(stores and loads). Digest of all texts: `{digest}`.
 
 ## The most in any type, layout and definition
 
@@ -85,6 +88,14 @@ def resources(text: Text, architecture: int) -> Iterator[Found]:
         yield Found(kernel, text, architecture, use)
 
 
+def digest(architectures: Sequence[int]) -> str:
+    """Return a digest of all that the page is made of."""
+    made_of = hashlib.sha256(repr((nvrtc.version(), OPTIONS, architectures)).encode())
+    for text in texts():
+        made_of.update(text.source().encode())
+    return made_of.hexdigest()[:32]
+
+
 def table(columns: list[str], found: list[tuple[tuple[str, ...], Found]]) -> str:
     """Return a table with one line for each distinct row, with the maxima over its kernels."""
     cells: dict[tuple[str, ...], dict[int, list[nvrtc.Use]]] = defaultdict(
@@ -112,6 +123,7 @@ def page(architectures: Sequence[int], option: str) -> str:
         option=option,
         version=nvrtc.version(),
         options=" ".join(OPTIONS),
+        digest=digest(architectures),
         most=table(["kernel"], [((one.kernel,), one) for one in found]),
         each=table(made_for, [(one.specialisation(), one) for one in found]),
     )
@@ -123,12 +135,16 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare, and exit 1 on a difference")
     parser.add_argument("--nvrtc", metavar="FOLDER", help="folder of another NVRTC wheel")
     arguments = parser.parse_args()
-    if arguments.nvrtc is None:
-        return write_or_compare(RESULT, page(ARCHITECTURES, ""), arguments.check)
-    nvrtc.use_wheel_in(arguments.nvrtc)
-    release = ".".join(nvrtc.version().split(".")[:2])
-    found = page(OLDER_ARCHITECTURES, f" --nvrtc nvrtc-{release}")
-    return write_or_compare(RESULT.with_stem(f"{RESULT.stem}-{release}"), found, arguments.check)
+    file, architectures, option = RESULT, ARCHITECTURES, ""
+    if arguments.nvrtc is not None:
+        nvrtc.use_wheel_in(arguments.nvrtc)
+        release = ".".join(nvrtc.version().split(".")[:2])
+        file = RESULT.with_stem(f"{RESULT.stem}-{release}")
+        architectures, option = OLDER_ARCHITECTURES, f" --nvrtc nvrtc-{release}"
+    if arguments.check and digest(architectures) in file.read_text():
+        print(f"NVRTC and all texts are those of {file.name}")
+        return 0
+    return write_or_compare(file, page(architectures, option), arguments.check)
 
 
 if __name__ == "__main__":

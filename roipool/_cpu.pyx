@@ -873,7 +873,9 @@ cdef class PreparedAverage:
         shape = cnp.PyArray_DIMS(<cnp.ndarray>grad_output)
         if shape[0] != job.boxes or shape[3 if job.channels_last else 1] != job.channels:
             return None
-        if max(shape[row], shape[row + 1]) > INT32_MAX or job.images * job.rows.size == 0:
+        if max(shape[row], shape[row + 1]) > INT32_MAX:
+            return None
+        if job.images == 0 or job.rows.size == 0 or job.columns.size == 0:
             return None
         job.rows.bins, job.columns.bins = <int>shape[row], <int>shape[row + 1]
         set_sizes(sizes, job, job.images, job.rows.size, job.columns.size)

@@ -186,6 +186,12 @@ def test_shapes_are_checked(name: str) -> None:
     assert forward(maps, rois[:0], (2, 3)).shape == (0, CHANNELS, 2, 3)
     assert forward(maps[:, :0], rois, (2, 3)).shape == (BOXES, 0, 2, 3)
     assert not backward(grad[:0], rois[:0], maps.shape).any()
+    for shape in ((2, CHANNELS, 0, WIDTH), (2, CHANNELS, HEIGHT, 0)):
+        for _ in range(2):
+            assert backward(grad, rois, shape).shape == shape
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"rois\[0, 0\] is"):
+            backward(grad, rois, (0, CHANNELS, HEIGHT, WIDTH))
 
 
 def test_gradients_of_other_bins_share_their_options() -> None:
