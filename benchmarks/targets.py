@@ -275,7 +275,7 @@ TARGETS = (
         "NHWC float16 and bfloat16: at most 1.1 times as long as float32",
         narrow_types,
         at_most(1.1),
-        "an argmax has 32 bits in every type, and a number is rounded to bfloat16 by six instructions",
+        "an argmax has 32 bits in every type, and rounding to bfloat16 takes six instructions",
     ),
     Target("AVX2: at most 1.5 times as long as AVX-512", instruction_sets, at_most(1.5)),
     Target(
@@ -300,7 +300,7 @@ TARGETS = (
         "expected speed-up of the box head by 64 threads: 40x",
         lambda: speed_ups(["fpn-box (W1a), roi_align", "fpn-box (W1a), roi_align_backward"]),
         at_least(40),
-        "Python and the division into tasks take one thread, whatever the number of others",
+        "Python and the division into tasks take one thread",
     ),
     Target(
         "arm64: at most 1.15 times the instructions of AVX2, by the width of vectors",
