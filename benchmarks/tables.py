@@ -242,6 +242,30 @@ def readme() -> str:
     return f"{table(header, lines)}\n\n{where('readme')}" if lines else NOT_MEASURED
 
 
+# Files of results of the README's workloads, of one make of processor each.
+MAKES = ("readme", "readme-epyc")
+
+
+def makes() -> str:
+    """Return the README's workloads on each make of processor that they were measured on."""
+    found = [rows_of(name, library="roipool", threads=2) for name in MAKES]
+    if not all(found):
+        return NOT_MEASURED
+    lines = []
+    for row in found[0]:
+        same = {key: row[key] for key in ("code", "operation", "threads")}
+        line = [row["code"], f"`{row['operation']}`"]
+        for name in MAKES:
+            libraries = {one["library"]: one for one in rows_of(name, **same)}
+            mine = libraries["roipool"]
+            line += [time(mine["median"]), against(libraries.get("torchvision"))]
+        lines.append(line)
+    names = [content(name)["machine"]["cpu"].partition("(")[0] for name in MAKES]
+    columns = [column for name in names for column in (name, "torchvision")]
+    text = table(("workload", "operation", *columns), lines)
+    return "\n\n".join((text, *map(where, MAKES)))
+
+
 def fill(path: Path, parts: dict[str, str]) -> None:
     """Replace the text between the markers of a file."""
     text = path.read_text()
@@ -264,6 +288,7 @@ def main() -> None:
             "machine": where("cpu"),
             "targets": targets(),
             "comparison": comparison(rows_of("cpu")),
+            "makes": makes(),
             "more": comparison(rows_of("more"), memory_too=False),
             "reuse": reuse(),
             "stress": comparison([*rows_of("stress"), *rows_of("calls")], memory_too=False),

@@ -40,7 +40,7 @@ def test_random_calls(first: int) -> None:
 
 @pytest.mark.thorough
 def test_many_random_calls() -> None:
-    report = made(CALLS, 6 * CALLS)
+    report = made(CALLS, 4 * CALLS)
     assert not report.failures, "\n".join(report.lines)
 
 
