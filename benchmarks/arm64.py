@@ -14,6 +14,7 @@ Needs g++, aarch64-linux-gnu-g++, and static QEMU for both processors, and takes
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import subprocess
 import sys
@@ -30,14 +31,15 @@ from harness.workloads import WORKLOADS, changed, task_of
 from instructions import CASES as FLOAT32_CASES
 from instructions import SMALL
 
-from roipool import _cpu, _pooling
+from roipool import _pooling
 from roipool._arrays import _numpy
 from roipool.cli.files import replacing
 from roipool.tools.libraries import Task
 
 RESULTS = Path(__file__).with_name("results") / "arm64.json"
 PROGRAM = Path(__file__).with_name("arm64.cpp")
-KERNELS = Path(__file__).parents[1] / "roipool" / "kernels" / "cpu"
+ROOT = Path(__file__).parents[1]
+KERNELS, SETUP = ROOT / "roipool" / "kernels" / "cpu", ROOT / "setup.py"
 LIMIT = 1.15
 NHWC = {"layout": "NHWC"}
 # As those of instructions.py: name, changes to the workload, type of features, backward.
@@ -63,13 +65,22 @@ CASES: dict[str, tuple[str, Any, str, bool]] = {
     "fpn-box float64 backward": ("fpn-box", {}, "float64", True),
     "fpn-box maximum float64": ("stress-max-align", {}, "float64", False),
 }
-# The flags of setup.py.
-FLAGS = "-std=c++17 -O3 -ffp-contract=off -fno-math-errno -Wno-psabi -g0".split()
-FUSED = {"average": "fast", "position_sensitive": "fast", "maximum": "off", "bytes": "off"}
+
+
+def of_setup(name: str) -> Any:
+    """Return a constant of setup.py, which builds when it is imported."""
+    for node in ast.parse(SETUP.read_text()).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=found)]) if found == name:
+                return ast.literal_eval(node.value)
+    raise LookupError(f"{SETUP} has no {name}")
+
+
+FLAGS = [*of_setup("GEOMETRY_FLAGS"), "-g0"]
 # A compiler, its flags for the engine, and a processor that runs what it compiles.
 PROCESSORS = {
     "neon": ("aarch64-linux-gnu-g++", [], ["qemu-aarch64-static"]),
-    "avx2": ("g++", ["-march=x86-64-v3"], ["qemu-x86_64-static", "-cpu", "max"]),
+    "avx2": ("g++", of_setup("X86_ENGINES")["avx2"], ["qemu-x86_64-static", "-cpu", "max"]),
 }
 PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 ENGINE = b"8baseline"  # in the mangled names of its functions
@@ -142,15 +153,12 @@ class Recorder:
 def recorded(task: Task) -> Recorder:
     """Return what roipool asks of its engine for a task."""
     recorder, call = Recorder(), ours.prepare(task)
-    _cpu.keep_options(False)
-    try:
-        with (
-            patch.object(_numpy, "engine", recorder),
-            patch.object(_pooling, "maximum_backward", recorder.maximum_backward),
-        ):
-            call()
-    finally:
-        _cpu.keep_options(True)
+    with (
+        _pooling.observed(),
+        patch.object(_numpy, "engine", recorder),
+        patch.object(_pooling, "maximum_backward", recorder.maximum_backward),
+    ):
+        call()
     return recorder
 
 
@@ -172,9 +180,9 @@ def compiled(compiler: str, flags: list[str], folder: Path) -> Path:
     """Compile the program and the engine."""
     program = folder / "program"
     objects: list[Any] = []
-    for name, fused in FUSED.items():
+    for name, contraction in of_setup("CONTRACTION").items():
         objects.append(folder / f"{name}.o")
-        command = [compiler, *FLAGS, f"-ffp-contract={fused}", *flags, "-DROIPOOL_ENGINE=baseline"]
+        command = [compiler, *FLAGS, contraction, *flags, "-DROIPOOL_ENGINE=baseline"]
         source = KERNELS / f"{name}.cpp"
         subprocess.run([*command, "-c", source, "-o", objects[-1]], check=True)
     command = [compiler, *FLAGS, "-DROIPOOL_ENGINE=shared", "-static", PROGRAM, *objects]

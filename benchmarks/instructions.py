@@ -6,7 +6,7 @@ compiler and on NumPy, so compare two builds on the same machine.
 
     python benchmarks/instructions.py             # exit status 1 if a count grew by more than 2 %
     python benchmarks/instructions.py --update    # write the counts
-    python benchmarks/instructions.py --if-alike  # nothing, with a line, if made by other software
+    python benchmarks/instructions.py --if-alike  # compare only counts of the same software
 
 The counts of the first release stay in the file, to reveal slow growth.
 """

@@ -669,10 +669,7 @@ cdef describe_maps(Level* level, dtype, map_shape, batch_indices, output_size, l
     job.storage = _STORAGE[dtype_name(dtype)]
     job.channels_last = layout == "NHWC"
     job.boxes = len(batch_indices)
-    job.images = map_shape[0]
-    job.channels = map_shape[3] if job.channels_last else map_shape[1]
-    job.rows.size = map_shape[1] if job.channels_last else map_shape[2]
-    job.columns.size = map_shape[2] if job.channels_last else map_shape[3]
+    set_map(job, map_shape[0], map_shape[1], map_shape[2], map_shape[3])
     job.group_rows = job.group_columns = 1
     job.rows.bins, job.columns.bins = output_size
     job.box_image = <wide_int*>address(batch_indices)
@@ -798,7 +795,7 @@ cdef class PreparedAverage:
     """An average of one map with its options prepared, for small calls.
 
     Boxes are a table whose rows are a batch index and a box; the table is float64 beside float64
-    maps, else float32. What is not as it should be is left to the general path, which says why.
+    maps, else float32. Other arrays, and all errors, are left to the general path.
     """
     cdef Level level
     cdef int columns
@@ -980,7 +977,7 @@ cdef class KeptAverages:
     def pool(self, features, rois, tuple options, *others):
         """Return pooled values, or None if the call takes the general path.
 
-        `others` are options that only the general path knows, unless they are None.
+        `others` are arguments that only the general path takes, unless they are None.
         """
         prepared = self.prepared(options, others)
         return None if prepared is None else (<PreparedAverage>prepared).pool(features, rois)
@@ -1011,7 +1008,7 @@ cdef bint keeps_options = True
 
 
 def keep_options(bint kept):
-    """Set whether calls use what was prepared for earlier ones; not if all are to be observed."""
+    """Set whether calls reuse the options of earlier calls; see `roipool._pooling.observed`."""
     global keeps_options
     keeps_options = kept
 

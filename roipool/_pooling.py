@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -491,6 +492,16 @@ class Call:
         with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
             y, x = (self.library.readable(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
+
+
+@contextmanager
+def observed() -> Iterator[None]:
+    """Let every call in a block be made by a `Call`, for programs that replace its methods."""
+    _cpu.keep_options(False)
+    try:
+        yield
+    finally:
+        _cpu.keep_options(True)
 
 
 def weighted(values: Array, weights: Array, out: Array | None = None) -> Result:

@@ -17,7 +17,7 @@ from _extension.calls import Box, FloatArray
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._definitions import OPS, TRAITS
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call, Pooling, observed
 
 HEIGHT, WIDTH = 7, 9
 BOX = (1.6, 1.2, 6.8, 4.9)
@@ -42,15 +42,12 @@ def sampling(name: str, box: Box = BOX) -> Sampling:
     cells = HEIGHT * WIDTH
     one_cell_each = np.eye(cells, dtype=np.float32).reshape(1, cells, HEIGHT, WIDTH)
     asked: list[tuple[Regions, Pooling]] = []
-    _cpu.keep_options(False)
-    try:
-        with (
-            mock.patch.object(Call, "average", _noting(Call.average, asked)),
-            mock.patch.object(Call, "maximum", _noting(Call.maximum, asked)),
-        ):
-            pooled = calls.answer(name, one_cell_each, box)
-    finally:
-        _cpu.keep_options(True)
+    with (
+        observed(),
+        mock.patch.object(Call, "average", _noting(Call.average, asked)),
+        mock.patch.object(Call, "maximum", _noting(Call.maximum, asked)),
+    ):
+        pooled = calls.answer(name, one_cell_each, box)
     weights = pooled.reshape(cells, -1).T.reshape(-1, HEIGHT, WIDTH)
     return Sampling(weights, _positions(*asked[-1]))
 

@@ -108,4 +108,7 @@ def test_the_latest_results_of_a_gpu_are_judged(folder: Path) -> None:
 def test_lost_markers_are_an_error(folder: Path) -> None:
     path = folder / "benchmarks" / "README.md"
     path.write_text(path.read_text().replace("<!-- scaling: end -->", ""))
-    assert "has no markers for scaling" in run(folder).stderr
+    done = run(folder)
+    assert done.returncode != 0
+    assert "ValueError" in done.stderr
+    assert "no markers for scaling" in done.stderr
