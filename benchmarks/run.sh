@@ -25,6 +25,9 @@ bench --workload '*-call' --threads "$most" --peers torchvision --json "$results
 bench --workload "$workloads" --threads "$most" --peers none --out-reuse --json "$results/out-reuse.json"
 ROIPOOL_CACHE_MIB=0 bench --workload "$workloads" --threads "$most" --peers none \
   --json "$results/no-reuse.json"
+# Large blocks of C's memory, which most peers use, are returned to the system, too.
+ROIPOOL_CACHE_MIB=0 MALLOC_MMAP_THRESHOLD_=65536 MALLOC_TRIM_THRESHOLD_=0 bench \
+  --workload W1a,W3a,W4a,W5a,W6a --threads "$most" "$@" --json "$results/new-pages.json"
 bench --workload 'vgg16-pool-values,rfcn-*' --threads "$most" "$@" --json "$results/more.json"
 bench --workload 'W1a,W4a,W6a' --threads "$most" --peers none --layout NCHW,NHWC \
   --dtype float16,bfloat16,float32,float64 --json "$results/dtypes.json"

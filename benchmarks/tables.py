@@ -288,6 +288,7 @@ def main() -> None:
             "machine": where("cpu"),
             "targets": targets(),
             "comparison": comparison(rows_of("cpu")),
+            "new-pages": comparison(rows_of("new-pages"), memory_too=False),
             "makes": makes(),
             "more": comparison(rows_of("more"), memory_too=False),
             "reuse": reuse(),
