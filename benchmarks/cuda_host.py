@@ -108,7 +108,7 @@ class Device:
 
 
 DEVICE, FLAGS = Device(), SimpleNamespace(c_contiguous=True)
-DATA = SimpleNamespace(ptr=4096, device_id=0)
+DATA = SimpleNamespace(ptr=4096, device_id=0, memset_async=lambda value, size: None)
 
 
 class Kernel:

@@ -40,7 +40,7 @@ class Level(NamedTuple):
     rows: int
     columns: int
     scale: float
-    first_task: int = 0
+    first_tile: int = 0
     address: int = 0
 
 
@@ -70,6 +70,10 @@ class Call(NamedTuple):
     lanes: int = 1
     tile_rows: int = 0
     tile_columns: int = 0
+    tiles: int = 0
+    crowd: int = 0
+    portions: int = 0
+    tally_bytes: int = 0
     stage: int = 0
     stage_rows: int = 1
     stage_columns: int = 1
@@ -102,7 +106,7 @@ _VOLUME_TYPE = np.dtype(
 LEVEL_TYPE = np.dtype(
     [
         ("address", np.uintp),
-        *((name, np.int64) for name in ("rows", "columns", "first_task")),
+        *((name, np.int64) for name in ("rows", "columns", "first_tile")),
         ("scale", np.float64),
     ],
     align=True,

@@ -6,8 +6,8 @@ image. Nothing is read back and nothing waits for the GPU, so that calls can be 
 what a call allocates meanwhile stays allocated (``roipool._arrays._cupy``).
 
 A forward launches one kernel, whose blocks plan the boxes that they pool. A backward launches two:
-the first writes the plan of every box into scratch memory, the second executes the plans. They are
-compiled when first needed, for one element type, layout and definition, and CuPy keeps what was
+the first writes the plan of every box into scratch memory, the second executes the plans. Kernels
+are compiled when first needed, for one element type, layout and definition, and CuPy keeps what was
 compiled on disk.
 """
 
@@ -116,6 +116,7 @@ class Kernels(NamedTuple):
     scratch: int
     plan: Kernel | None
     plan_points_to_boxes: bool
+    zeros: int
 
 
 @cache
@@ -136,8 +137,8 @@ def kernel_of(config: LaunchConfig) -> Kernel:
 def kernels_of(launches: Launches) -> Kernels:
     """Return the kernels of a call."""
     plan = None if launches.plan is None else kernel_of(launches.plan)
-    engine, scratch, _, to_boxes = launches
-    return Kernels(kernel_of(engine), scratch, plan, to_boxes)
+    engine, scratch, _, to_boxes, zeros = launches
+    return Kernels(kernel_of(engine), scratch, plan, to_boxes, zeros)
 
 
 SizesFields: TypeAlias = tuple[Any, ...]  # of `Sizes`, which takes longer to make
@@ -154,7 +155,7 @@ def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] 
 
     Of a pyramid's `maps` the first is among `arrays`, too.
     """
-    engine, scratch_bytes, plan, plan_points_to_boxes = kernels
+    engine, scratch_bytes, plan, plan_points_to_boxes, zeros = kernels
     boxes, indices, level_numbers = regions
     levels, addresses = NULL, ()
     if level_numbers is not None:
@@ -162,6 +163,8 @@ def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] 
         addresses = tuple(array.data.ptr for array in maps)
     check_device(arrays[0].data.device_id)
     scratch = cupy.empty(scratch_bytes, np.uint8) if scratch_bytes else NULL
+    if zeros:
+        scratch.data.memset_async(0, zeros)
     if plan is None:
         engine.launch(len(boxes), boxes, indices, levels, *arrays, scratch, maps=addresses)
     else:

@@ -30,6 +30,7 @@ from roipool._cuda.partition import (
     WARP,
     Grid,
     Sizes,
+    bytes_of_portions,
     channel_pack,
     divide_boxes,
     divide_groups,
@@ -127,13 +128,15 @@ class Launches(NamedTuple):
     """The kernels of a call, and how many bytes of scratch memory they need.
 
     `plan` fills the scratch memory; without it the engine's blocks plan their boxes themselves.
-    `plan_points_to_boxes` if the planned engine needs the table of boxes, too.
+    `plan_points_to_boxes` if the planned engine needs the table of boxes, too. The first `zeros`
+    bytes of the scratch memory are 0 when it begins.
     """
 
     engine: LaunchConfig
     scratch: int = 0
     plan: LaunchConfig | None = None
     plan_points_to_boxes: bool = False
+    zeros: int = 0
 
 
 def call_of(sizes: Sizes, **fields: Any) -> Call:
@@ -348,7 +351,11 @@ def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
         )
     call, grid, pack = divide_tiles(call, sizes, vector_aligned)
     kind = VOLUME_BIN_TAPS if sizes.is_of_volumes else BIN_TAPS
-    return planned_before(sizes, kind, "average_backward", call, grid, pack=pack)
+    launches = planned_before(sizes, kind, "average_backward", call, grid, pack=pack)
+    sums = bytes_of_portions(call, sizes.real.itemsize, pack)
+    return launches._replace(
+        scratch=call.tally_bytes + launches.scratch + sums, zeros=call.tally_bytes
+    )
 
 
 def listed_bins_backward(sizes: Sizes, call: Call, grid: Grid) -> Launches:

@@ -53,7 +53,11 @@ CHUNK_BINS = WARP
 MOST_TESTS = 4  # of boxes by each thread
 BYTES_OF_BIN = 8 + 2 * 16
 BYTES_OF_HIT = 24 + 8
-BYTES_OF_PLACE = 56
+BYTES_OF_PLACE, BYTES_OF_PORTION = 56, 16
+# What is counted of a call's crowded tiles, beside a number of each tile and of each portion. So
+# many portions at most, and no more than tiles: their sums are no larger than the gradient.
+BYTES_OF_TALLY = 16
+MOST_PORTIONS = 256
 # Shared memory that a block has by default; beyond, a kernel must be told.
 SHARED_BYTES = 48 * 2**10
 # Of a block whose argmax may be anywhere: bytes of sums, the most warps that share one's channels,
@@ -72,6 +76,7 @@ class Limits(NamedTuple):
     enough_blocks: int = 1280  # for all of a GPU to have work: more of it goes to the same threads
     least_blocks: int = 420  # where boxes are few, their rows of bins are divided for so many
     enough_tiles: int = 512  # as enough_blocks, of an average's backward, whose blocks are larger
+    crowd: int = 128  # bins: what more read is a crowded tile, which several blocks share
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
     multiprocessor_bytes: int = 228 * 2**10  # of shared memory: an H100's
     block_bytes: int = 227 * 2**10  # the same of a block, where its kernel is told
@@ -243,13 +248,17 @@ def _with_sums(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
 
 def _with_tiles(call: Call, rows: int, columns: int, lanes: int, pack: int = 1) -> Call:
     """Return the call with the tiles of all maps as tasks, `pack` channels to a lane."""
-    levels, tasks, groups = [], 0, call.rows.groups * call.columns.groups
+    levels, tiles, maps = [], 0, call.images * call.rows.groups * call.columns.groups
     for level in call.levels:
-        levels.append(level._replace(first_task=tasks))
-        tiles = tiles_of_rows(call, level, rows) * -(-level.columns // columns)
-        tasks += call.images * groups * -(-call.channels // (lanes * pack)) * tiles
+        levels.append(level._replace(first_tile=tiles))
+        tiles += maps * tiles_of_rows(call, level, rows) * -(-level.columns // columns)
     return call._replace(
-        tasks=tasks, levels=tuple(levels), lanes=lanes, tile_rows=rows, tile_columns=columns
+        tasks=tiles * -(-call.channels // (lanes * pack)),
+        tiles=tiles,
+        levels=tuple(levels),
+        lanes=lanes,
+        tile_rows=rows,
+        tile_columns=columns,
     )
 
 
@@ -277,8 +286,24 @@ def divide_tiles(call: Call, sizes: Sizes, vector_aligned: bool) -> tuple[Call, 
         pack = 4 if is_large else 2
     if sizes.channels_last:
         pack = math.gcd(pack, call.channels) if vector_aligned else 1
-    call = with_pack(pack)
+    call = with_portions(with_pack(pack), sizes)
     return call, Grid(call.tasks, (side * WARP,), bytes_of_tile(real, pack)), pack
+
+
+def with_portions(call: Call, sizes: Sizes) -> Call:
+    """Return the call with room for crowded tiles, so much that sums depend on boxes alone."""
+    crowd, groups = sizes.limits.crowd, call.tasks // call.tiles if call.tiles else 0
+    if call.boxes * call.rows.bins * call.columns.bins <= crowd:
+        return call
+    portions = min(call.tiles, MOST_PORTIONS)
+    tally = up(BYTES_OF_TALLY + (call.tiles + portions * groups) * BYTES_OF_NUMBER, 16)
+    tasks = (call.tiles + portions) * groups
+    return call._replace(tasks=tasks, crowd=crowd, portions=portions, tally_bytes=tally)
+
+
+def bytes_of_portions(call: Call, real: int, pack: int) -> int:
+    """Return the scratch memory of the sums of all portions of crowded tiles."""
+    return call.portions * up(call.channels, WARP * pack) * TILE_SIDE**2 * real
 
 
 def bytes_of_tile(real: int, pack: int) -> int:
@@ -287,7 +312,7 @@ def bytes_of_tile(real: int, pack: int) -> int:
     weights = 2 * side * (bins + bins + 1)
     gradients = max(bins * (WARP + 1) * pack, threads * (side + 16 // real))
     lists = threads * (BYTES_OF_BIN + BYTES_OF_HIT) + MOST_TESTS * side * BYTES_OF_NUMBER
-    return (weights + gradients) * real + lists + BYTES_OF_PLACE
+    return (weights + gradients) * real + lists + BYTES_OF_PLACE + BYTES_OF_PORTION
 
 
 def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:

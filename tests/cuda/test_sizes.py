@@ -16,6 +16,7 @@ from _support.catalogue import (
     shape_in_layout,
 )
 from _support.compare import compute_type
+from _support.crowds import Crowd
 
 import roipool
 from roipool import _cpu
@@ -230,6 +231,39 @@ def test_sums_are_the_same_however_work_is_divided(gpu: Backend, dtype: Any, lay
         np.testing.assert_array_equal(back(channels, enough)[1], whole[:, :channels])
 
 
+CROWDS = {
+    "maps": {},
+    "pyramid": {"levels": 3},
+    "volumes": {"is_of_volumes": True},
+    "more boxes than a block lists": {"boxes": 1300, "size": (2, 1), "channels": 2},
+}
+
+
+@every_form(0)
+@pytest.mark.parametrize("crowd", [0, 20])
+@pytest.mark.parametrize("of", CROWDS)
+def test_blocks_share_crowded_tiles(
+    gpu: Backend, dtype: Any, layout: Any, of: str, crowd: int
+) -> None:
+    """Few bins make a tile crowded, or all that are read are: too many for a block each."""
+    case = Crowd.of(**{"boxes": 90, **CROWDS[of]})
+    tolerance = 8 * float(np.finfo(np.float32).eps if dtype.itemsize > 2 else 2**-8)
+    apart = case.on_gpu(gpu, dtype, layout, Limits(crowd=10**6))
+    shared = case.on_gpu(gpu, dtype, layout, Limits(crowd=crowd))
+    in_turn = case.on_gpu(gpu, dtype, layout, Limits(crowd=crowd, max_blocks=3))
+    other = case.on_gpu(gpu, dtype, "NHWC" if layout == "NCHW" else "NCHW", Limits(crowd=crowd))
+    for number, expected in enumerate(case.on_cpu(dtype)):
+        exact = expected.astype(np.float64)
+        for got in (apart[number], shared[number]):
+            np.testing.assert_allclose(
+                got.astype(np.float64), exact, rtol=0, atol=tolerance * np.abs(exact).max()
+            )
+        np.testing.assert_array_equal(in_turn[number], shared[number])
+        np.testing.assert_array_equal(other[number], shared[number])
+    if dtype.itemsize > 2:  # sums of portions are rounded
+        assert np.any(apart[0] != shared[0])
+
+
 def test_more_boxes_than_threads(gpu: Backend) -> None:
     rng = np.random.default_rng(13)
     corners = np.sort(rng.uniform(-2, 22, (700, 2, 2)), axis=1).reshape(700, 4)
@@ -310,7 +344,7 @@ def test_numbers_beyond_32_bits() -> None:
 def test_an_argument_is_a_structure_without_fields() -> None:
     """CuPy would make NumPy describe the fields at every launch."""
     axis = AxisCall(7, 2)
-    levels = (Level(9, 8, 0.5), Level(5, 4, 0.25, first_task=3))
+    levels = (Level(9, 8, 0.5), Level(5, 4, 0.25, first_tile=3))
     call = Call(2, 64, 128, 5, 1, 5, axis, axis, tasks=256, wide_argmax=1, levels=levels)
     kind = call_type(2)
     for boxes, tasks_of_box, tasks in ((100, 2, 200), (128, 0, 256)):

@@ -16,9 +16,11 @@ import pytest
 from _support import simt
 from _support.backends import Backend
 from _support.catalogue import DTYPES, FORMS
+from _support.crowds import Crowd
 from _support.cuda_texts import FILES
 from _support.emulator.compiler import KERNEL
 
+from roipool._cuda.partition import Limits
 from roipool._cuda.source import kernel_source
 from roipool._definitions import PYRAMID_OPS
 from roipool.systems import SYSTEMS
@@ -127,6 +129,24 @@ def test_calls(cupy: Any, name: str, dtype: str, layout: str) -> None:
         for result, comparison in against_oracle(case, got):
             assert comparison.problem is None, f"{what}, {result}: {comparison.problem}"
     assert kernels() & {*cupy.launches} == KERNELS[name]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("is_of_volumes", [False, True], ids=["maps", "volumes"])
+def test_blocks_share_crowded_tiles(cupy: Any, layout: str, is_of_volumes: bool) -> None:
+    check_crowd(cupy, Crowd.of(40, is_of_volumes=is_of_volumes), layout, Limits(crowd=20))
+
+
+@pytest.mark.parametrize("crowd", [0, 10**6])
+def test_more_boxes_than_a_block_lists_at_once(cupy: Any, crowd: int) -> None:
+    check_crowd(cupy, Crowd.of(700, 1, (1, 1)), "NCHW", Limits(crowd=crowd))
+
+
+def check_crowd(cupy: Any, case: Crowd, layout: str, limits: Limits) -> None:
+    with cupy.compiled_by(HalfTheBlocks):
+        (got,) = case.on_gpu(Backend("emulator"), np.dtype("float32"), layout, limits)
+    (expected,) = case.on_cpu(np.dtype("float32"))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
 @cache

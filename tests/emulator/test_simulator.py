@@ -273,6 +273,46 @@ def test_faults_are_reported(cupy: Any, name: str) -> None:
         run(cupy, body, floats(cupy, 64), threads=64, grid=2, shared=256)
 
 
+# What the last block adds up, all have written before they counted themselves.
+COUNTED_BLOCKS = """
+  a[blockIdx.x * blockDim.x + threadIdx.x] = blockIdx.x + 1;
+  {fence}
+  {barrier}
+  if (threadIdx.x == 0) {{
+    roipool_shared_memory[0] = atomicAdd(reinterpret_cast<int*>(c), 1) + 1 == gridDim.x;
+    {fence_of_last}
+  }}
+  __syncthreads();
+  if (roipool_shared_memory[0] == 0) return;
+  b[threadIdx.x] = 0;
+  for (int i = 0; i < gridDim.x; ++i) b[threadIdx.x] += a[i * blockDim.x + threadIdx.x];
+"""
+
+
+@pytest.mark.parametrize("missing", ["fence", "barrier", "fence_of_last", ""])
+def test_the_last_block_reads_what_others_wrote(cupy: Any, missing: str) -> None:
+    parts = {"fence": "__threadfence();", "barrier": "__syncthreads();"}
+    parts |= {"fence_of_last": "__threadfence();", missing: ""}
+    written, result = cupy.zeros(3 * 64, np.float32), cupy.zeros(64, np.float32)
+    arrays = (written, result, cupy.zeros(1, np.float32))
+    body = COUNTED_BLOCKS.format(**parts)
+    if missing:
+        with pytest.raises(RuntimeError, match="a race between blocks"):
+            run(cupy, body, *arrays, threads=64, grid=3, shared=4)
+    else:
+        run(cupy, body, *arrays, threads=64, grid=3, shared=4)
+        np.testing.assert_array_equal(result.get(), 6)
+
+
+@pytest.mark.parametrize(
+    "body", ["a[0] += 1; atomicAdd(b, 1);", "atomicAdd(a, 1); b[blockIdx.x + 1] = a[0];"]
+)
+def test_atomics_are_in_a_race_with_other_accesses_of_blocks(cupy: Any, body: str) -> None:
+    numbers = [cupy.zeros(4, np.int32) for _ in range(2)]
+    with pytest.raises(RuntimeError, match="a race between blocks"):
+        run(cupy, body, *numbers, threads=1, grid=2, element="int")
+
+
 def test_blocks_may_write_the_same(cupy: Any) -> None:
     result = cupy.zeros(32, np.float32)
     run(cupy, "a[threadIdx.x] = threadIdx.x;", result, grid=3)

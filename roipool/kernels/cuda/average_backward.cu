@@ -6,7 +6,7 @@
 // time, a chunk, are staged in shared memory with the weights with which they read cells of the
 // tile. A cell adds what it gets box by box and row by row of bins, so that the result is bitwise
 // reproducible. While a chunk is added, the next one is loaded into registers.
-#include "backward_tile_bins.h"
+#include "crowded_tiles.h"
 
 namespace roipool {
 
@@ -297,42 +297,50 @@ __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared,
   }
 }
 
+// Adds all boxes of the block's portion to the sums; returns whether there are any.
+__device__ inline bool add_portion(const Call& call, char* scratch, Shared& shared,
+                                   const Storage* grad_output, Sums& sums) {
+  Listing listing = {};
+  while (listing.next < call.boxes) {
+    list_hits(call, scratch, shared, listing);
+    if (listing.hits > 0) add_hits(call, scratch, shared, listing.hits, grad_output, sums);
+  }
+  return listing.seen > 0;
+}
+
 }  // namespace roipool
 
 extern "C" __global__ void __launch_bounds__(256)
     plan_bin_taps(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
-                  char* scratch, const roipool::Call call) {
+                  char* __restrict__ scratch, const roipool::Call call) {
   using namespace roipool;
-  plan_boxes<BinTaps>({boxes, images, levels}, scratch, call,
+  char* plans = plans_after_tally(call, scratch);
+  plan_boxes<BinTaps>({boxes, images, levels}, plans, call,
                       [&](wide_int box, const BoxPlan<BinTaps>& plan) {
-                        if (threadIdx.x == 0) reach_in_scratch(scratch, call, box)->set(*plan.head);
+                        if (threadIdx.x == 0) reach_in_scratch(plans, call, box)->set(*plan.head);
+                        if (call.portions > 0) count_box(call, *plan.head, plans);
                       });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3)
     average_backward(const roipool::Storage* __restrict__ grad_output,
-                     roipool::Storage* __restrict__ grad_features, char* __restrict__ scratch,
+                     roipool::Storage* __restrict__ grad_features, char* scratch,
                      const roipool::Call call) {
   using namespace roipool;
   Shared& shared = *reinterpret_cast<Shared*>(roipool_shared_memory);
+  char* plans = plans_after_tally(call, scratch);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
-    // In shared memory rather than in registers, which are few.
-    if (threadIdx.x == 0)
-      shared.tile = place_of_task(call, task, tile_side, tile_side, channels_of_block);
-    __syncthreads();
-    Sums sums = {};
-    bool is_reached = false;
-    for (int first = 0; first < call.boxes;) {
-      int hits;
-      first = list_hits(call, scratch, first, shared, hits);
-      if (hits == 0) continue;
-      is_reached = true;
-      add_hits(call, scratch, shared, hits, grad_output, sums);
-    }
-    if (is_reached || channels_last) {
-      sums.write(call, shared.tile, grad_features, shared.gradients);
-    } else {
-      write_zeros(call, shared.tile, grad_features);
+    // What a block works on is in shared memory rather than in registers, which are few.
+    if (find_work(call, plans, task, shared)) {
+      Sums sums = {};
+      const bool is_reached = add_portion(call, plans, shared, grad_output, sums);
+      if (shared.portion.of == 1 || join_portions(call, plans, shared, sums)) {
+        if (is_reached || channels_last) {
+          sums.write(call, shared.tile, grad_features, shared.gradients);
+        } else {
+          write_zeros(call, shared.tile, grad_features);
+        }
+      }
     }
     __syncthreads();
   }

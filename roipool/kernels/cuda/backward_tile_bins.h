@@ -5,7 +5,7 @@
 
 namespace roipool {
 
-const int tile_side = 8;  // cells; as in _cuda/division.py, like those that follow
+const int tile_side = 8;  // cells; as in partition.py, like those that follow
 const int warps = tile_side;
 const int chunk_bins = warp_size;
 // Hits that are listed at once, bins that are described: one of each thread.
@@ -96,7 +96,7 @@ struct alignas(8) Hit {
     return of_plane * (planes.last - planes.first);
   }
 };
-static_assert(sizeof(Hit) == 24, "BYTES_OF_HIT in division.py");
+static_assert(sizeof(Hit) == 24, "BYTES_OF_HIT in partition.py");
 
 // The taps of a bin along one axis.
 struct alignas(16) TapsOfBin {
@@ -120,6 +120,20 @@ struct alignas(16) Weights {
 
 const int staged_values = chunk_bins * pitch, exchanged_values = at_once * exchange_pitch;
 
+// Which of the boxes that reach a tile are added: each `of`th, from `number` on. Of crowded tiles,
+// `first` is the number of their first portion, and `is_last` whether all others have ended.
+struct Portion {
+  int number, of;
+  int first;
+  int is_last;
+
+  // How many of the first `hits` it has.
+  __device__ int number_of(int hits) const {
+    return of == 1 ? hits : (hits + of - 1 - number) / of;
+  }
+};
+static_assert(sizeof(Portion) == 16, "BYTES_OF_PORTION in partition.py");
+
 struct Shared {
   Weights weights[2];  // of the chunk, and of the next one
   // Of the chunk, bin by bin; after the last one what lanes exchange.
@@ -131,18 +145,27 @@ struct Shared {
   Hit hits[at_once];
   int hits_of_warp[most_tests][warps];
   Place tile;
+  Portion portion;
 };
 
 // ---- The boxes that reach a tile, and their bins
 
-// Tests boxes from `first` on, `tests` by each thread, whose loads are then on their way together;
-// lists those that reach the tile, in their order. Returns how many boxes it has dealt with: fewer
-// where the list has no room for the hits of more.
+// How far a block's list of boxes has come.
+struct Listing {
+  int next;  // the first box that is not tested yet
+  int seen;  // boxes before it that reach the tile
+  int hits;  // of those, what the portion has and is listed
+};
+
+// Tests the next boxes, `tests` by each thread, whose loads are then on their way together; lists
+// those of the portion, in their order. Returns whether the list had room for all of them; where it
+// had none, the rest are to be tested again.
 template <int tests>
-__device__ inline int list_some(const Call& call, char* scratch, int first, Shared& shared,
-                                int& hits) {
+__device__ inline bool list_some(const Call& call, char* scratch, Shared& shared, int listed_before,
+                                 Listing& listing) {
   const int warp = warp_of_thread(), lane = lane_of_thread(), boxes = static_cast<int>(call.boxes);
-  const int box = first + static_cast<int>(threadIdx.x);
+  const int box = listing.next + static_cast<int>(threadIdx.x);
+  const Portion& portion = shared.portion;
   unsigned votes[tests];
 #pragma unroll
   for (int test = 0; test < tests; ++test) {
@@ -157,32 +180,36 @@ __device__ inline int list_some(const Call& call, char* scratch, int first, Shar
   __syncthreads();
 #pragma unroll
   for (int test = 0; test < tests; ++test) {
-    int number = hits, before = hits;
+    int number = listing.seen, before = listing.seen;
     for (int other = 0; other < warps; ++other) {
       if (other < warp) before += shared.hits_of_warp[test][other];
       number += shared.hits_of_warp[test][other];
     }
-    if (number > at_once) return test * at_once;
+    const int hits = portion.number_of(number) - listed_before;
+    if (hits > at_once) return false;
     if (votes[test] >> lane & 1) {
-      const int earlier = __popc(votes[test] & ((1u << lane) - 1));
-      shared.hits[before + earlier].box = box + test * at_once;
+      const int hit = before + __popc(votes[test] & ((1u << lane) - 1));
+      const int turn = hit / portion.of;
+      if (hit - turn * portion.of == portion.number) {
+        shared.hits[turn - listed_before].box = box + test * at_once;
+      }
     }
-    hits = number;
+    listing = {listing.next + at_once, number, hits};
   }
-  return tests * at_once;
+  return true;
 }
 
-// Lists boxes that reach the tile, in their order, from `first` on, as many as there is room for;
-// returns the first that it has not dealt with.
-__device__ inline int list_hits(const Call& call, char* scratch, int first, Shared& shared,
-                                int& hits) {
+// Lists the next boxes of the portion, in their order, as many as there is room for.
+__device__ inline void list_hits(const Call& call, char* scratch, Shared& shared,
+                                 Listing& listing) {
   const int boxes = static_cast<int>(call.boxes);
-  int done = at_once;
-  for (hits = 0; first < boxes && done > 0; first += done) {
-    done = boxes - first > at_once ? list_some<most_tests>(call, scratch, first, shared, hits)
-                                   : list_some<1>(call, scratch, first, shared, hits);
+  const int listed_before = shared.portion.number_of(listing.seen);
+  listing.hits = 0;
+  for (bool has_room = true; has_room && listing.next < boxes;) {
+    has_room = boxes - listing.next > at_once
+                   ? list_some<most_tests>(call, scratch, shared, listed_before, listing)
+                   : list_some<1>(call, scratch, shared, listed_before, listing);
   }
-  return first;
 }
 
 // By one warp: the bins of an axis that read some of its cells, from the first to the last. Where

@@ -20,7 +20,7 @@ struct Place {
   int channels;  // of this tile: as many as a block has, or what is left of them
   int plane;     // of volumes: rows are those of this plane
 };
-static_assert(sizeof(Place) == 56, "BYTES_OF_PLACE in division.py");
+static_assert(sizeof(Place) == 56, "BYTES_OF_PLACE in partition.py");
 
 struct Tile : Place {
   int lane;     // this thread's channel, counted from the first
@@ -66,31 +66,39 @@ __device__ inline unsigned long long* hits_of_block(const Call& call) {
   return reinterpret_cast<unsigned long long*>(roipool_shared_memory) + pieces_of_sums(call);
 }
 
-// Of tiles of `rows` by `columns` cells and `together` channels.
-__device__ inline Place place_of_task(const Call& call, wide_int task, wide_int rows,
-                                      wide_int columns, wide_int together) {
+// How a level's maps are cut into tiles of `rows` by `columns` cells.
+struct Tiling {
+  wide_int across, down, planes;
+
+  __device__ Tiling(const Call& call, const Level& level, wide_int rows, wide_int columns)
+      : across(divide(level.columns + columns - 1, columns)),
+        down(divide(cells_of_axis(call, level, Direction::down) + rows - 1, rows)),
+        planes(of_volumes ? call.volume.planes : 1) {}
+};
+
+// A tile, counted through levels, images and planes, of `rows` by `columns` cells; of `together`
+// channels, the `group`th so many.
+__device__ inline Place place_of_tile(const Call& call, wide_int tile_number, wide_int group,
+                                      wide_int rows, wide_int columns, wide_int together) {
   int number = 0;
-  while (number + 1 < level_count && task >= call.levels[number + 1].first_task) ++number;
+  while (number + 1 < level_count && tile_number >= call.levels[number + 1].first_tile) ++number;
   const Level& level = call.levels[number];
-  const wide_int across = divide(level.columns + columns - 1, columns);
+  const Tiling tiling(call, level, rows, columns);
   const wide_int height = cells_of_axis(call, level, Direction::down);
-  const wide_int down = divide(height + rows - 1, rows);
-  const wide_int groups = divide(call.channels + together - 1, together);
-  const Division by_column = divide_with_rest(task - level.first_task, across);
-  const Division by_row = divide_with_rest(by_column.quotient, down);
-  wide_int groups_before = by_row.quotient;
+  const Division by_column = divide_with_rest(tile_number - level.first_tile, tiling.across);
+  const Division by_row = divide_with_rest(by_column.quotient, tiling.down);
+  wide_int image = by_row.quotient;
   Place tile;
   if constexpr (of_volumes) {
-    const Division by_plane = divide_with_rest(groups_before, call.volume.planes);
+    const Division by_plane = divide_with_rest(image, tiling.planes);
     tile.plane = static_cast<int>(by_plane.rest);
-    groups_before = by_plane.quotient;
+    image = by_plane.quotient;
   }
-  const Division by_group = divide_with_rest(groups_before, groups);
   tile.left = by_column.rest * columns;
   tile.top = by_row.rest * rows;
-  tile.first_channel = by_group.rest * together;
+  tile.first_channel = group * together;
   tile.channels = static_cast<int>(minimum(together, call.channels - tile.first_channel));
-  tile.image = number * call.images + by_group.quotient;
+  tile.image = number * call.images + image;
   tile.bottom = minimum(tile.top + rows, height);
   tile.right = minimum(tile.left + columns, level.columns);
   return tile;
@@ -119,7 +127,9 @@ __device__ inline Tile tile_at(const Call& call, const Place& place) {
 }
 
 __device__ inline Place place_of_task(const Call& call, wide_int task) {
-  return place_of_task(call, task, call.tile_rows, call.tile_columns, call.lanes * pack);
+  const Division by_group = divide_with_rest(task, call.tiles);
+  return place_of_tile(call, by_group.rest, by_group.quotient, call.tile_rows, call.tile_columns,
+                       call.lanes * pack);
 }
 __device__ inline Tile tile_of_task(const Call& call, wide_int task) {
   return tile_at(call, place_of_task(call, task));

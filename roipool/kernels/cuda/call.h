@@ -62,7 +62,7 @@ struct VolumeCall {
 struct Level {
   unsigned long long address;  // of several: where the map begins
   wide_int rows, columns;      // cells
-  wide_int first_task;         // backward: how many tiles those before it have
+  wide_int first_tile;         // backward: how many tiles those before it have
   double scale;
 };
 const int level_count = ROIPOOL_LEVELS;
@@ -84,10 +84,13 @@ struct Call {
   double offset_factor;  // multiplies a bin's offset to give the share of its box's side
   // Work, in the words of docs/glossary.md. Forward: `tasks` = boxes * `parts`; a part has `share`
   // packs (NCHW) or bins (NHWC), and of NCHW features one of `pieces`, which has `piece_rows` rows
-  // of bins. Backward: a task for each tile of an image's cells and `lanes` channels. unpool.cu:
+  // of bins. Backward: a task for each of `tiles` tiles of cells and `lanes` channels. unpool.cu:
   // `parts` tasks for each `lanes` channels of an image, each of `share` cells.
   wide_int tasks, parts, share, pieces, piece_rows;
-  wide_int lanes, tile_rows, tile_columns;
+  wide_int lanes, tile_rows, tile_columns, tiles;
+  // Backward of averages: more bins than `crowd` make a tile crowded; crowded tiles have at most
+  // `portions` portions, and what counts them takes so many bytes.
+  wide_int crowd, portions, tally_bytes;
   // Shared memory for passing values between threads: sums per warp (average forward), or bins of
   // one box at a time (backward of a maximum), as stage_rows by stage_columns.
   wide_int stage, stage_rows, stage_columns;

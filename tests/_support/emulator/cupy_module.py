@@ -7,6 +7,7 @@ must not do: reading values other than by ``get``, and ``get`` outside of debugg
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,14 @@ class MemoryPointer:
 
     def __init__(self, memory: HostArray) -> None:
         self.ptr, self.device_id, self.memory = memory.ctypes.data, 0, memory
+
+    def memset_async(self, value: int, size: int, stream: Any = None) -> None:
+        """Fill the first bytes, on the current stream."""
+        assert stream is None
+        assert self.memory.flags.c_contiguous
+        assert size <= self.memory.nbytes
+        launches.append("memset")
+        streams.enqueue(lambda: ctypes.memset(self.ptr, value, size) and None)
 
 
 class Device:

@@ -68,9 +68,11 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
 }
 inline int __any_sync(unsigned all, bool vote) { return __ballot_sync(all, vote) != 0; }
 
-// Threads change at barriers alone.
-inline int atomicAdd(int* address, int value) {
-  const int before = *address;
+// Threads change at barriers alone, blocks run one after the other.
+inline void __threadfence() {}
+template <typename T>
+inline T atomicAdd(T* address, T value) {
+  const T before = *address;
   *address += value;
   return before;
 }

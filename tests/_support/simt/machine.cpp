@@ -115,6 +115,13 @@ void block_barrier(Warp& warp, const Instruction& instruction, u32 mask) {
   warp.at_barrier = true;
 }
 
+// __threadfence: of a warp's stores, and of what its block has heard by atomics.
+void fence(Warp& warp, const Instruction&, u32) {
+  Block& block = *warp.block;
+  warp.unfenced = never;
+  join(block.known, block.heard);
+}
+
 Table all_operations() {
   Table table;
   enter_arithmetic(table);
@@ -129,6 +136,7 @@ Table all_operations() {
   table["shfl.idx.u32"] = shuffle<shuffle_index>;
   table["bar.warp"] = warp_barrier;
   table["bar"] = block_barrier;
+  table["membar.gl"] = fence;
   table["bra"] = branch;
   table["ret"] = leave;
   return table;
@@ -203,12 +211,16 @@ void start_warp(Block& block, int number) {
   warp.exited = 0;
   warp.warp_barriers = 0;
   warp.at_barrier = false;
+  warp.unfenced = never;
   warp.stack.assign(1, {0, machine.length, warp.all});
 }
 
 void run_block(Block& block) {
   const Machine& machine = block.machine;
   block.barriers = 0;
+  block.fenced = 0;
+  block.heard.clear();
+  block.known.clear();
   block.shared.assign(machine.shared_bytes, 0xff);
   block.pieces.assign(machine.shared_bytes / piece_bytes + 1, Piece());
   for (size_t n = 0; n < block.warps.size(); ++n) start_warp(block, static_cast<int>(n));
@@ -218,7 +230,11 @@ void run_block(Block& block) {
     const size_t waiting = std::count_if(block.warps.begin(), block.warps.end(), waits);
     if (waiting == 0) return;
     if (waiting != block.warps.size()) throw Fault("a barrier that some warps of a block miss");
-    for (Warp& warp : block.warps) warp.at_barrier = false;
+    block.fenced = machine.time;
+    for (Warp& warp : block.warps) {
+      warp.at_barrier = false;
+      block.fenced = std::min(block.fenced, warp.unfenced);
+    }
     ++block.barriers;
   }
 }
@@ -247,6 +263,8 @@ void run(const Launch& launch) {
                      launch.local_bytes,
                      {},
                      {},
+                     {},
+                     0,
                      {}};
   std::copy_n(launch.grid, 3, machine.grid);
   std::copy_n(launch.threads, 3, machine.threads);

@@ -2,6 +2,7 @@
 // other, a block's warps in turns from barrier to barrier, a warp's 32 lanes in step. What would be
 // an error or undefined on a GPU ends the launch with a `Fault`.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -61,19 +62,30 @@ struct Piece {
 };
 
 // An array that a kernel was given, and which blocks last wrote and read its pieces, their numbers
-// plus one: blocks may only share what none of them writes.
+// plus one, and when they wrote: blocks may only share what none of them writes, and what one wrote
+// before it let others know.
 struct Region {
   u64 address, bytes;
-  std::vector<u32> writers, readers;
+  std::vector<u32> writers, readers, times;
 
   Region(u64 address, u64 bytes)
       : address(address),
         bytes(bytes),
         writers(bytes / piece_bytes + 1),
-        readers(bytes / piece_bytes + 1) {}
+        readers(bytes / piece_bytes + 1),
+        times(bytes / piece_bytes + 1) {}
   bool holds(u64 at, u64 size) const { return at >= address && at + size <= address + bytes; }
 };
 const u32 several_blocks = ~0u;
+const u32 by_atomics = ~0u - 1;  // in the place of a writer: blocks may share it by those alone
+
+const u32 never = ~0u;
+
+// By the number of a block plus one: until when another block may read what it wrote.
+typedef std::unordered_map<u32, u32> Times;
+inline void join(Times& times, const Times& others) {
+  for (const auto& [block, time] : others) times[block] = std::max(times[block], time);
+}
 
 struct Stacked {
   int next, reconvergence;
@@ -88,6 +100,7 @@ struct Warp {
   u32 all = 0, exited = 0;  // lanes
   int warp_barriers = 0;
   bool at_barrier = false;
+  u32 unfenced = never;         // since when it has stores without a __threadfence
   std::vector<Stacked> stack;  // of diverged lanes: the last entry runs
   std::vector<u64> registers;
 
@@ -105,12 +118,18 @@ struct Machine {
   u64 argument_bytes, shared_bytes, local_bytes;
   u32 grid[3], threads[3];
   std::vector<Region> regions;
+  u32 time = 0;                             // counts stores to global memory
+  std::unordered_map<u64, Times> released;  // by address: what atomics there let others know
 };
 
 struct Block {
   Machine& machine;
   u64 number = 0;
   int barriers = 0;
+  // Until when all stores of its warps have had a __threadfence and a barrier; what others let it
+  // know by an atomic, before and after the next __threadfence.
+  u32 fenced = 0;
+  Times heard, known;
   std::vector<u8> shared, local;
   std::vector<Piece> pieces;
   std::vector<Warp> warps;

@@ -142,6 +142,13 @@ void check_shared(const Request& request, Kind kind) {
   for_each_lane(request.mask, [&](int lane) { check_shared(request, lane, kind); });
 }
 
+// Whether a block may read what another wrote at a time: that one let it know, by a __threadfence, a
+// barrier and an atomic, which this one has seen and passed a __threadfence since.
+bool is_known(const Block& block, u32 writer, u32 time) {
+  const auto found = block.known.find(writer);
+  return found != block.known.end() && found->second > time;
+}
+
 // `written`: the lane's bytes, or null of a read. To write what is there already is no race:
 // forwards compute a few channels twice.
 void check_global(const Request& request, int lane, const u8* written) {
@@ -154,16 +161,38 @@ void check_global(const Request& request, int lane, const u8* written) {
   for (u64 piece = first; piece <= last; ++piece) {
     u32& writer = region.writers[piece];
     u32& reader = region.readers[piece];
-    const bool is_shared = (writer && writer != block) || (reader && reader != block);
-    if (is_shared && (changes || (!written && writer && writer != block))) {
+    const bool by_another = writer && writer != block &&
+                            !(!written && is_known(*request.warp.block, writer, region.times[piece]));
+    const bool is_shared = by_another || (reader && reader != block);
+    if (is_shared && (changes || (!written && by_another))) {
       fail(request.warp, request.instruction, "a race between blocks");
     }
     if (written) {
       writer = block;
+      region.times[piece] = request.warp.block->machine.time;
     } else {
       reader = reader == 0 || reader == block ? block : several_blocks;
     }
   }
+}
+
+// An atomic lets other blocks know what its block's stores were before, and the block what others'
+// were.
+void atomic_in_global(const Request& request, int lane) {
+  Block& block = *request.warp.block;
+  Region& region = *request.regions[lane];
+  const u64 piece = (request.addresses[lane] - region.address) / piece_bytes;
+  const u32 own = static_cast<u32>(block.number) + 1;
+  u32& writer = region.writers[piece];
+  const u32 reader = region.readers[piece];
+  if ((writer && writer != own && writer != by_atomics) || (reader && reader != own)) {
+    fail(request.warp, request.instruction, "a race between blocks");
+  }
+  writer = by_atomics;
+  Times& released = block.machine.released[request.addresses[lane]];
+  join(block.heard, released);
+  join(released, block.known);
+  released[own] = block.fenced;
 }
 
 }  // namespace
@@ -197,6 +226,9 @@ static void store(Warp& warp, const Instruction& instruction, u32 mask) {
     if (request.space == global_memory) check_global(request, lane, bytes);
     memcpy(request.host[lane], bytes, request.bytes);
   });
+  if (request.space != global_memory) return;
+  const u32 now = warp.block->machine.time++;
+  warp.unfenced = std::min(warp.unfenced, now);
 }
 
 // Lanes whose address is one do so in turn. `red` has no register for what was there before.
@@ -205,6 +237,7 @@ static void atomic(Warp& warp, const Instruction& instruction, u32 mask) {
   const Request request(warp, instruction, mask, instruction.operands[1]);
   check_shared(request, atomics);
   for_each_lane(mask, [&](int lane) {
+    if (request.space == global_memory) atomic_in_global(request, lane);
     T before;
     memcpy(&before, request.host[lane], sizeof before);
     const T after = combine(before, value_of<T>(warp.lanes(instruction.operands[2])[lane]));
@@ -213,7 +246,10 @@ static void atomic(Warp& warp, const Instruction& instruction, u32 mask) {
   });
 }
 
-static u32 sum(u32 a, u32 b) { return a + b; }
+template <class T>
+static T sum(T a, T b) {
+  return a + b;
+}
 static s32 smaller(s32 a, s32 b) { return std::min(a, b); }
 static s32 larger(s32 a, s32 b) { return std::max(a, b); }
 
@@ -221,7 +257,8 @@ void enter_memory(Table& table) {
   table["ld"] = load;
   table["st"] = store;
   for (const std::string name : {"atom", "red"}) {
-    table[name + ".add.u32"] = atomic<u32, sum>;
+    table[name + ".add.u32"] = atomic<u32, sum<u32>>;
+    table[name + ".add.u64"] = atomic<u64, sum<u64>>;
     table[name + ".min.s32"] = atomic<s32, smaller>;
     table[name + ".max.s32"] = atomic<s32, larger>;
   }
