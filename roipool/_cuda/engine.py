@@ -162,7 +162,7 @@ def run(kernels: Kernels, regions: Regions, *arrays: Any, maps: Sequence[Array] 
         levels = cupy.ascontiguousarray(level_numbers)
         addresses = tuple(array.data.ptr for array in maps)
     check_device(arrays[0].data.device_id)
-    scratch = cupy.empty(scratch_bytes, np.uint8) if scratch_bytes else NULL
+    scratch: Any = cupy.empty(scratch_bytes, np.uint8) if scratch_bytes else NULL
     if zeros:
         scratch.data.memset_async(0, zeros)
     if plan is None:
