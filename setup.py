@@ -6,6 +6,7 @@ Everything else about the package is in pyproject.toml.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import platform
 import re
@@ -45,6 +46,9 @@ CONTRACTION = {
 asked_flags = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()
 if not any(flag.startswith("-g") for flag in asked_flags):
     GEOMETRY_FLAGS.append("-g0")
+# pip builds beside a NumPy in a folder of another name each time, so that its headers must not
+# count as changed: those of system folders do not.
+NUMPY_HEADERS = ["-isystem", np.get_include()]
 X86_ENGINES = {"baseline": [], "avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4"]}
 X86_NAMES = ("x86_64", "amd64")
 
@@ -86,8 +90,11 @@ def openmp_candidates() -> list[tuple[list[str], list[str]]]:
 
 
 def is_older(obj: Path, included: Path) -> bool:
-    """Return whether an object is older than a file that it includes, by a compiler's list."""
-    names = shlex.split(included.read_text().replace("\\\n", " ").partition(": ")[2])
+    """Return whether an object is older than a file that its source includes.
+
+    The compiler's list of files begins with the source.
+    """
+    _, *names = shlex.split(included.read_text().replace("\\\n", " ").partition(": ")[2])
     built = obj.stat().st_mtime
     return any(not Path(name).exists() or Path(name).stat().st_mtime > built for name in names)
 
@@ -129,7 +136,7 @@ class BuildWithEngines(build_ext):
             macros=ext.define_macros,
             include_dirs=ext.include_dirs,
             debug=self.debug,
-            extra_postargs=ext.extra_compile_args,
+            extra_postargs=[*ext.extra_compile_args, *self.spelled(NUMPY_HEADERS)],
         )
 
     def build_engine(self, engine: str, isa: str, flags: list[str]) -> str:
@@ -144,15 +151,19 @@ class BuildWithEngines(build_ext):
     def compile_if_changed(
         self, sources: list[str], output_dir: str, extra_postargs: list[str], **options: Any
     ) -> str:
-        """Compile a source unless its object is newer than all that it includes.
+        """Compile a source unless its object was made of it and is newer than what it includes.
 
         Setuptools compiles everything as soon as one file is newer: a line in the header of one
-        definition would cost a minute for the engines, which do not include it.
+        definition would cost a minute for the engines, which do not include it. And Cython writes
+        the same module again each time that pip builds.
         """
         (name,) = self.compiler.object_filenames(sources, output_dir=output_dir)
         obj, included = Path(name), Path(f"{name}.d")
         asked = Path(f"{name}.command")
-        command = repr((getattr(self.compiler, "compiler_so", None), extra_postargs, options))
+        made_of = [hashlib.sha256(Path(source).read_bytes()).hexdigest() for source in sources]
+        compiler = getattr(self.compiler, "compiler_so", None)
+        command = repr((compiler, extra_postargs, options, made_of))
+        command = command.replace(np.get_include(), f"NumPy {np.__version__}")
         if not (
             self.force
             or not (obj.exists() and included.exists() and asked.exists())
@@ -263,7 +274,7 @@ extension = Extension(
     "roipool._cpu",
     ["roipool/_cpu.pyx"],
     py_limited_api=LIMITED_API,
-    include_dirs=[np.get_include(), "roipool"],
+    include_dirs=["roipool"],
     define_macros=[
         ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
         ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),

@@ -24,6 +24,6 @@ if [ "$#" -eq 0 ]; then
   # -P keeps the source tree from hiding what is installed.
   set -- "${PYTHON:-python}" -P -m pytest -q -n auto --everything -p no:cacheprovider \
     tests/emulator/test_emulator.py tests/cuda/test_{arrays,decisions,sizes}.py tests/ops/test_oracle.py \
-    -k "(emulator or plans_fit) and not more_bins_along_depth and (not test_oracle or roi_align and ($awkward))"
+    -k "(emulator or plans_fit) and not more_bins_along_depth and (not crowded or maps) and (not test_oracle or roi_align and ($awkward))"
 fi
 exec "$@"

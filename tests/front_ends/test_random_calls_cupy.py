@@ -39,8 +39,9 @@ def test_random_calls(first: int) -> None:
 
 
 @pytest.mark.thorough
-def test_many_random_calls() -> None:
-    report = made(CALLS, 4 * CALLS)
+@pytest.mark.parametrize("first", range(CALLS, 4 * CALLS, 50))
+def test_more_random_calls(first: int) -> None:
+    report = made(first, first + 50)
     assert not report.failures, "\n".join(report.lines)
 
 

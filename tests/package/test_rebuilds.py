@@ -83,6 +83,16 @@ def test_only_what_includes_a_changed_file_is_compiled(tree: Path) -> None:
     assert built(tree) == {"maximum"}
 
 
+def test_a_module_that_is_written_again_is_not_compiled(tree: Path) -> None:
+    """Cython does so whenever pip builds, because a NumPy that was just installed is newer."""
+    built(tree)
+    (tree / "roipool/_cpu.cpp").unlink()
+    assert built(tree) == set()
+    module = tree / "roipool/_cpu.pyx"
+    module.write_text(module.read_text() + "def ask_again():\n    return 2 * answer()\n")
+    assert built(tree) == {"_cpu"}
+
+
 def test_other_flags_compile_everything(tree: Path) -> None:
     built(tree)
     assert built(tree, CFLAGS="-DOTHER") == EVERY_OBJECT
