@@ -370,11 +370,14 @@ struct AverageForward {
     if constexpr (std::is_same<Vector, float>::value && std::is_same<Storage, float>::value) {
       if (is_of_pixels(job, block)) {
         switch (job.feature_storage) {
-          case stored_as_pooled: return pool_boxes_of_pixels<float>(job, block, part);
-          case stored_as_uint8: return pool_boxes_of_pixels<uint8_t>(job, block, part);
-          case stored_as_int8: return pool_boxes_of_pixels<int8_t>(job, block, part);
+          case stored_as_pooled: return pool_boxes_of_pixels<float, float>(job, block, part);
+          case stored_as_uint8: return pool_boxes_of_pixels<uint8_t, float>(job, block, part);
+          case stored_as_int8: return pool_boxes_of_pixels<int8_t, float>(job, block, part);
         }
       }
+    }
+    if constexpr (std::is_same<Vector, float>::value && !is_computed<Storage>) {
+      if (job.pixels) return pool_boxes_of_pixels<Storage, Storage>(job, block, part);
     }
     if constexpr (Vectors == 0 && !is_computed<Storage>) {
       return pool_in_place<Vector, Vectors, Storage, Storage>(job, block, part);

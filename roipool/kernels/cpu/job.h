@@ -156,7 +156,8 @@ struct Job {
 
   // The division of the work into tasks, set by schedule.h.
   bool narrow;         // one channel at a time
-  bool whole_pixels;   // or all of them, of cells that lie side by side (pixels.h)
+  bool whole_pixels;   // or all of them, of cells that lie side by side
+  bool pixels;         // by pixels.h, whatever the type
   int vectors;         // of channels in a whole block
   bool pack_each_box;  // copy each box's window rather than the image's
   wide_int parts;      // pieces that one image is cut into: of its boxes, or of its rows (backward)

@@ -38,7 +38,57 @@ template <typename Vector>
 inline Vector load_values(const float* from) {
   return load<Vector>(from);
 }
-// GCC converts a vector of bytes one by one, unless it is told the instruction.
+template <typename Vector, typename Source>
+inline Vector load_one_by_one(const Source* from) {
+  float values[sizeof(Vector) / sizeof(float)];
+  compute_values(from, sizeof(Vector) / sizeof(float), values);
+  return load<Vector>(values);
+}
+// By the instructions that convert a vector, which GCC does not find.
+template <typename Vector>
+inline Vector load_values(const Bfloat16* from) {
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  if constexpr (sizeof(Vector) == 64) return Vector(float_lanes(from));
+#endif
+  if constexpr (sizeof(Vector) == 32) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return Vector(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  }
+  if constexpr (sizeof(Vector) == 16) {
+    const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+    return Vector(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16));
+  }
+#elif defined(__aarch64__)
+  if constexpr (sizeof(Vector) == 16) {
+    uint16x4_t halves;
+    memcpy(&halves, from, sizeof(halves));
+    return Vector(vshll_n_u16(halves, 16));
+  }
+#endif
+  return load_one_by_one<Vector>(from);
+}
+template <typename Vector>
+inline Vector load_values(const Float16* from) {
+#if defined(__F16C__)
+#if defined(__AVX512F__)
+  if constexpr (sizeof(Vector) == 64) return Vector(float_lanes(from));
+#endif
+  if constexpr (sizeof(Vector) == 32) {
+    return Vector(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  }
+  if constexpr (sizeof(Vector) == 16) {
+    return Vector(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+  }
+#elif defined(__aarch64__)
+  if constexpr (sizeof(Vector) == 16) {
+    float16x4_t halves;
+    memcpy(&halves, from, sizeof(halves));
+    return Vector(vcvt_f32_f16(halves));
+  }
+#endif
+  return load_one_by_one<Vector>(from);
+}
 template <typename Vector, typename Byte>
 inline Vector load_values(const Byte* from) {
 #if defined(__AVX2__)
@@ -73,9 +123,7 @@ inline Vector load_values(const Byte* from) {
     }
   }
 #endif
-  float values[sizeof(Vector) / sizeof(float)];
-  compute_values(from, sizeof(Vector) / sizeof(float), values);
-  return load<Vector>(values);
+  return load_one_by_one<Vector>(from);
 }
 
 // to[i] = the weighted sum of number i of up to four lines; with Accumulate it is added to to[i].
@@ -220,10 +268,10 @@ inline bool reads_end(const Pixels<const Source>& map, const Taps<float>& rows, 
 // Windows of more cells than so many for each bin are read where bins need them.
 const int min_skipped_cells = 3;
 
-// All bins of one box.
-template <typename Source>
+// All bins of one box. Rows of bins of a narrower type are pooled after the sums of the widest box.
+template <typename Source, typename Pooled>
 void pool_pixels(const Job& job, wide_int box, const Pixels<const Source>& map, const Source* end,
-                 float* row_sums, const Pixels<float>& to) {
+                 float* row_sums, float* pooled, const Pixels<Pooled>& to) {
   const Lines<float> rows = bins_from_cells<float>(job.rows, box);
   const Lines<float> columns = bins_from_cells<float>(job.columns, box);
   const Rectangle window = window_of_box(job, box);
@@ -231,35 +279,41 @@ void pool_pixels(const Job& job, wide_int box, const Pixels<const Source>& map, 
   const bool is_2x2 = rows.longest == 2 && columns.longest == 2;
   const bool skips = is_2x2 && window.width() > wide_int(min_skipped_cells) * columns.count;
   const float* sums = row_sums - window.left * map.channels;
+  const wide_int count = wide_int(columns.count) * map.channels;
   for (int row = 0; row < rows.count; ++row) {
     const Taps<float> taps = rows.taps_of(row);
-    float* const target = to.line(row);
+    float* target = pooled;
+    if constexpr (is_computed<Pooled>) target = to.line(row);
     if (taps.count == 0) {
-      for (wide_int i = 0; i < wide_int(columns.count) * map.channels; ++i) target[i] = empty;
+      for (wide_int i = 0; i < count; ++i) target[i] = empty;
     } else if (skips && !reads_end(map, taps, job.columns.size, end)) {
       pool_pixels_2x2(map, taps, columns, empty, target);
     } else {
       sum_map_rows(map, taps, window, row_sums);
       sum_columns_of_pixels(sums, columns, empty, map.channels, target);
     }
+    if constexpr (!is_computed<Pooled>) store_values(pooled, count, to.line(row));
   }
 }
 
 // The boxes of a part.
-template <typename Source>
+template <typename Source, typename Pooled>
 void pool_boxes_of_pixels(const Job& job, const Block& block, const Part& part) {
   const Maps<const Source> maps = maps_of<const Source>(job, block, job.features);
   const Pixels<const Source> map = {maps.first, maps.strides.row, block.channels};
   const Source* const end = static_cast<const Source*>(job.features) +
                             job.images * job.channels * job.rows.size * job.columns.size;
   const Strides strides = strides_of(job, rows_of_bins(job), job.columns.bins);
-  float* const output = static_cast<float*>(job.output) + block.first_channel * strides.channel;
+  Pooled* const output = static_cast<Pooled*>(job.output) + block.first_channel * strides.channel;
+  float* const row_sums = reinterpret_cast<float*>(part.scratch);
+  float* const pooled =
+      row_sums + job.row_sum_bytes / wide_int(sizeof(float)) - job.columns.bins * block.channels;
   const BoxRange range = boxes_of_part(job, block.image, part.number);
   for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
     const wide_int box = job.box_order[index];
-    const Pixels<float> to = {output + row_of_box(job, box) * strides.outer, strides.row,
-                              block.channels};
-    pool_pixels(job, box, map, end, reinterpret_cast<float*>(part.scratch), to);
+    const Pixels<Pooled> to = {output + row_of_box(job, box) * strides.outer, strides.row,
+                               block.channels};
+    pool_pixels(job, box, map, end, row_sums, pooled, to);
   }
 }
 

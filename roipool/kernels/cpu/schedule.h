@@ -126,10 +126,10 @@ inline bool uses_non_temporal_stores(const Job& job, wide_int values) {
 // of it as float.
 const wide_int max_cells_of_bytes = 1LL << 18;
 
-// Whether an average pools all channels of a cell together.
-inline bool has_whole_pixels(const Job& job) {
-  return job.channels_last && job.storage == float32_storage && job.channels > 1 &&
-         job.channels <= channels_of_pixel && job.arrangement == crossed_bins;
+// Whether an average has few channels, all of which lie side by side, or each in a plane.
+inline bool has_pixels(const Job& job) {
+  return job.storage != float64_storage && job.channels <= channels_of_pixel &&
+         job.arrangement == crossed_bins;
 }
 
 // Sets narrow, the sizes of scratch memory, and tasks: for each thread a row of up to `row_sums`
@@ -143,8 +143,12 @@ inline void size_tasks(Job& job, wide_int row_sums, wide_int tile, wide_int pack
   job.narrow = job.channels < min_padded_channels || job.wide_argmax ||
                vectors * lanes * value > max_scratch_bytes;
   const wide_int width = job.narrow ? 1 : lanes;
-  const bool never_packs = job.narrow && is_computed_type(job) && !(of_maximum && holds_bytes(job));
-  const wide_int sums = row_sums * job.vectors * (job.whole_pixels ? job.channels : width);
+  const bool never_packs =
+      job.pixels || (job.narrow && is_computed_type(job) && !(of_maximum && holds_bytes(job)));
+  const wide_int pixel = job.whole_pixels ? job.channels : width;
+  // A row of bins of a narrower type is pooled beside the sums.
+  const wide_int pooled = job.pixels && !is_computed_type(job) ? job.columns.bins * pixel : 0;
+  const wide_int sums = row_sums * job.vectors * pixel + pooled;
   // A single channel, or pixel, is loaded with what lies behind it.
   job.row_sum_bytes = whole_lines((sums + (job.narrow ? channels_of_pixel : 0)) * value);
   // Values, argmax, and what is transposed before it is written by non-temporal stores.
@@ -266,7 +270,8 @@ inline wide_int least_boxes_of_part(const Job& job) {
 // Forward: pack either the window of a part's boxes once per channel block or each box's own,
 // whichever copies less; divide an image's boxes where there are too few blocks for all threads.
 inline void schedule_forward(Job& job, int threads, bool of_maximum) {
-  job.whole_pixels = !of_maximum && has_whole_pixels(job);
+  job.pixels = !of_maximum && has_pixels(job);
+  job.whole_pixels = job.pixels && job.channels_last && job.channels > 1;
   job.vectors = vectors_of_block(job, of_maximum);
   size_tile(job);
   job.non_temporal = uses_non_temporal_stores(job, bins_of_boxes(job));
@@ -296,7 +301,7 @@ inline wide_int parts_of_backward(const Job& job, int threads) {
 
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
 inline void schedule_backward(Job& job, int threads, bool of_maximum) {
-  job.whole_pixels = false;
+  job.pixels = job.whole_pixels = false;
   job.vectors = vectors_of_block(job, of_maximum);
   job.tile_rows = rows_of_bins(job);
   job.non_temporal = uses_non_temporal_stores(job, job.images * job.rows.size * job.columns.size);
@@ -320,7 +325,7 @@ inline void schedule_backward(Job& job, int threads, bool of_maximum) {
 
 // Gradient of boxes: a task is one box, all channels.
 inline void schedule_boxes(Job& job) {
-  job.whole_pixels = false;
+  job.pixels = job.whole_pixels = false;
   job.vectors = 1;
   size_tile(job);
   job.parts = 1;
