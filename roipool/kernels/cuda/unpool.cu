@@ -326,8 +326,7 @@ extern "C" __global__ void __launch_bounds__(roipool::most_threads)
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
     const Run run = run_of_task(call, task);
     room.clear();
-    __syncthreads();
-    add_gradients(call, grad_output, argmax, images, run, room);
+    add_gradients(call, grad_output, argmax, images, run, room);  // waits before it adds
     __syncthreads();
     write_run(call, run, room, grad_features);
     __syncthreads();
