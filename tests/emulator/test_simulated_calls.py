@@ -139,7 +139,8 @@ def check_calls(cupy: Any, entry: Entry, name: str, dtype: str, layout: str) -> 
 @pytest.mark.parametrize(("count", "side"), [(0, 1), (600, 1), (3, 20)])
 def test_more_boxes_or_bins_than_threads(cupy: Any, name: str, count: int, side: int) -> None:
     corners = np.sort(np.random.default_rng(0).uniform(-1, 9, (count, 2, 2)), axis=1)
-    rois = np.column_stack([np.arange(count) % 2, corners.reshape(count, 4)]).tolist()
+    images = np.arange(count) * 2 // max(count, 1)  # so that a block finds none for a while
+    rois = np.column_stack([images, corners.reshape(count, 4)]).tolist()
     few = Entry("boxes", rois, (2, 8, 9, 8), (side, side), samplings=(1,), alignments=(True,))
     check_calls(cupy, few, name, "float32", "NCHW")
 

@@ -139,8 +139,8 @@ __device__ inline Work find_portion(const Call& call, char* plans, int wanted, S
 
 // All of a tile's boxes, unless it is crowded.
 __device__ inline Work find_tile(const Call& call, char* plans, wide_int tile) {
-  const bool is_crowded =
-      call.portions > 0 && bins_of_tiles(call, plans)[tile] > most_bins(call, plans);
+  const unsigned bins = call.portions > 0 ? bins_of_tiles(call, plans)[tile] : 0;
+  const bool is_crowded = bins > call.crowd && bins > most_bins(call, plans);
   return {tile, {0, 1, 0}, threadIdx.x == 0 && !is_crowded};
 }
 
