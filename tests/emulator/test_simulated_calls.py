@@ -20,9 +20,13 @@ from _support.crowds import Crowd
 from _support.cuda_texts import FILES
 from _support.emulator.compiler import KERNEL
 
-from roipool._cuda.partition import Limits
+from roipool import _cpu
+from roipool._arguments import Regions
+from roipool._cuda import launch
+from roipool._cuda.partition import Limits, Sizes
 from roipool._cuda.source import kernel_source
-from roipool._definitions import PYRAMID_OPS
+from roipool._definitions import PYRAMID_OPS, Definition
+from roipool._pooling import Pooling
 from roipool.systems import SYSTEMS
 from roipool.verification.call import run
 from roipool.verification.case import Array, Case
@@ -154,6 +158,24 @@ def test_blocks_share_crowded_tiles(cupy: Any, layout: str, is_of_volumes: bool)
 @pytest.mark.parametrize("crowd", [0, 10**6])
 def test_more_boxes_than_a_block_lists_at_once(cupy: Any, crowd: int) -> None:
     check_crowd(cupy, Crowd.of(1100, 1, (1, 1)), "NCHW", Limits(crowd=crowd))
+
+
+def test_a_warp_pools_window_after_window(cupy: Any) -> None:
+    gpu = Backend("emulator")
+    rng = np.random.default_rng(1)
+    pooling = Pooling(Definition("roi_align", sampling=(2, 2)), (7, 7))
+    boxes = np.array([[1.5, 2, 25, 8], [3, 0, 9, 7]], np.float32)
+    maps = rng.normal(size=(1, 41, 9, 30)).astype(np.float32)
+    regions = Regions(boxes, np.zeros(2, np.int64))
+    expected = np.empty((2, 41, 7, 7), np.float32)
+    _cpu.average([maps], regions, pooling, expected)
+    there, out = Regions(*map(gpu.to_device, regions[:2])), gpu.to_device(np.empty_like(expected))
+    few = Limits(enough_blocks=1, least_blocks=1, max_blocks=1)
+    sizes = Sizes(*gpu.module.forward_sizes([maps], out, there, pooling, few))
+    kernels = gpu.module.kernels_of(launch.average(sizes, False))
+    with there.boxes.device:
+        gpu.module.run(kernels, there, gpu.to_device(maps), out)
+    np.testing.assert_allclose(gpu.to_host(out), expected, rtol=0, atol=1e-5)
 
 
 def check_crowd(cupy: Any, case: Crowd, layout: str, limits: Limits) -> None:
