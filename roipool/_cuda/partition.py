@@ -54,8 +54,9 @@ MOST_TESTS = 4  # of boxes by each thread
 BYTES_OF_BIN = 8 + 2 * 16
 BYTES_OF_HIT = 24 + 8
 BYTES_OF_PLACE, BYTES_OF_PORTION = 56, 16
-# What is counted of a call's crowded tiles, beside a number of each tile and of each portion. So
-# many portions at most, and no more than tiles: their sums are no larger than the gradient.
+# Of the counts of all crowded tiles together; a number for each tile and each portion follows them.
+# Portions are at most so many, and no more than tiles, so that they have no more sums than the
+# gradient has numbers.
 BYTES_OF_TALLY = 16
 MOST_PORTIONS = 256
 # Shared memory that a block has by default; beyond, a kernel must be told.
@@ -291,7 +292,10 @@ def divide_tiles(call: Call, sizes: Sizes, vector_aligned: bool) -> tuple[Call, 
 
 
 def with_portions(call: Call, sizes: Sizes) -> Call:
-    """Return the call with room for crowded tiles, so much that sums depend on boxes alone."""
+    """Return the call with room for portions of crowded tiles.
+
+    Their number depends on neither layout nor channels, so that sums have the same bits in all.
+    """
     crowd, groups = sizes.limits.crowd, call.tasks // call.tiles if call.tiles else 0
     if call.boxes * call.rows.bins * call.columns.bins <= crowd:
         return call

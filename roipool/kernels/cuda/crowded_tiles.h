@@ -1,8 +1,7 @@
-// Tiles that many bins read. A block for each would have most of the work, while those of other
-// tiles have ended, so that such a crowded tile is divided into portions: each has some of its
-// boxes, in turn, and a block of its own. The block that ends last adds the sums of all, in the
-// order of the portions. What is crowded depends on the boxes alone, so that the result is bitwise
-// reproducible.
+// Tiles that many bins read. A launch would wait for their blocks alone, so the boxes of such a
+// crowded tile are dealt to portions in turn, each with a block of its own. The block that ends last
+// adds the sums of all portions in their order. Portions depend on the boxes alone, so the result is
+// bitwise reproducible.
 #pragma once
 #include "backward_tile_bins.h"
 
