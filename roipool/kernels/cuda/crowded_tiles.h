@@ -1,7 +1,7 @@
 // Tiles that many bins read. A launch would wait for their blocks alone, so the boxes of such a
-// crowded tile are dealt to portions in turn, each with a block of its own. The block that ends last
-// adds the sums of all portions in their order. Portions depend on the boxes alone, so the result is
-// bitwise reproducible.
+// crowded tile are dealt to portions in turn, each with a block of its own. The block that ends
+// last adds the sums of all portions in their order. Portions depend on the boxes alone, so the
+// result is bitwise reproducible.
 #pragma once
 #include "backward_tile_bins.h"
 
