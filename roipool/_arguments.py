@@ -83,14 +83,15 @@ def float_array(
     if library is None:
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     array = library.plain(array)
-    dtype = array.dtype
+    dtype = library.dtype(array)
     if dtype_name(dtype) not in dtypes:
         raise TypeError(
             f"{name} must have dtype {', '.join(dtypes)}, got {shortened(str(dtype))}; "
             f"convert it, for example {name}.astype(np.float32)"
         )
     if array.ndim != dimensions:
-        raise ValueError(f"{name} must have {dimensions} dimensions, got shape {array.shape}")
+        shape = tuple(array.shape)
+        raise ValueError(f"{name} must have {dimensions} dimensions, got shape {shape}")
     return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
 
 
@@ -193,23 +194,22 @@ def grad_output(
     channel, row, column = AXES[layout]
     size, count = (array.shape[row], array.shape[column]), input_shape[channel]
     if min(size) < 1:
-        raise ValueError(f"{name} must have at least 1 by 1 bins, got {array.shape}")
+        raise ValueError(f"{name} must have at least 1 by 1 bins, got {tuple(array.shape)}")
     if group_size != (1, 1):  # not a call, for the sake of small ones
         count = pooled_channels("the features", count, groups_of_bins(group_size, size))
     if array.shape[0] != boxes or array.shape[channel] != count:
         form = "(K, PH, PW, C)" if layout == "NHWC" else "(K, C, PH, PW)"
         raise ValueError(
-            f"{name} must have shape {form} with K={boxes} and C={count}, got {array.shape}"
+            f"{name} must have shape {form} with K={boxes} and C={count}, got {tuple(array.shape)}"
         )
     return size
 
 
 def same_dtype(name: str, gradient: Array, features_name: str, maps: Array) -> None:
     """Check that a gradient and its features are of one dtype."""
-    if gradient.dtype != maps.dtype:
-        raise TypeError(
-            f"{name} must have the dtype of {features_name}, {maps.dtype}, got {gradient.dtype}"
-        )
+    own, expected = dtype_of(gradient), dtype_of(maps)
+    if own != expected:
+        raise TypeError(f"{name} must have the dtype of {features_name}, {expected}, got {own}")
 
 
 def pyramid(name: str, maps: Mapping[str, Any], layout: Layout = "NCHW") -> list[Array]:
@@ -251,9 +251,8 @@ def same_shape(name: str, array: Any, gradient: Array) -> Array:
     """Return an array that holds one number for each pooled value."""
     values = number_array(name, array)
     if values.shape != gradient.shape:
-        raise ValueError(
-            f"{name} must have the gradient's shape {gradient.shape}, got {values.shape}"
-        )
+        shapes = f"{tuple(gradient.shape)}, got {tuple(values.shape)}"
+        raise ValueError(f"{name} must have the gradient's shape {shapes}")
     return values
 
 
@@ -274,9 +273,15 @@ def number_array(name: str, values: Any) -> Array:
             raise ValueError(f"{name} must be a rectangular array of numbers") from None
         if array.size == 0:
             return array.astype(np.float64)
-    if array.dtype.kind not in "fiu" and dtype_name(array.dtype) != "bfloat16":
-        raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(array.dtype))}")
+    dtype = array.dtype if library is None else library.dtype(array)
+    if dtype.kind not in "fiu" and dtype_name(dtype) != "bfloat16":
+        raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(dtype))}")
     return array
+
+
+def dtype_of(array: Any) -> np.dtype[Any]:
+    """Return the dtype of an array of any library as NumPy's."""
+    return (LIBRARY_OF[type(array)] or NUMPY).dtype(array)
 
 
 def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") -> Array:
@@ -285,18 +290,18 @@ def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") 
     `form` is how an error writes the shape, by default with K rows.
     """
     array = number_array(name, values)
-    if array.size == 0 and array.ndim == 1:
+    if array.ndim == 1 and array.shape[0] == 0:
         array = array.reshape(0, columns[0])
     if array.ndim != 2 or array.shape[1] not in columns:
         form = form or " or ".join(f"(K, {count})" for count in columns)
-        raise ValueError(f"{name} must have shape {form}; got {array.shape}")
+        raise ValueError(f"{name} must have shape {form}; got {tuple(array.shape)}")
     return array
 
 
 def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return box coordinates in the type that definitions compute in, for features of `dtype`."""
     library, real = LIBRARY_OF[type(array)] or NUMPY, real_dtype(dtype)
-    return library.table(array if array.dtype == real else cast(array, real), real)
+    return library.table(library.astype(array, real), real)
 
 
 def cast(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -304,10 +309,8 @@ def cast(array: Array, dtype: np.dtype[Any]) -> Array:
 
     Infinite coordinates are outside every map.
     """
-    if array.dtype.itemsize <= dtype.itemsize:
-        return array.astype(dtype, copy=False)
-    with np.errstate(over="ignore"):
-        return array.astype(dtype, copy=False)
+    converted: Array = (LIBRARY_OF[type(array)] or NUMPY).astype(array, dtype)
+    return converted
 
 
 def batch_indices(name: str, values: Any, boxes: int, images: int, column: str = "") -> Array:
@@ -317,8 +320,8 @@ def batch_indices(name: str, values: Any, boxes: int, images: int, column: str =
     in a row an index is, for example ``", 0"``.
     """
     array = number_array(name, values)
-    if array.shape != (boxes,):
-        raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
+    if array.ndim != 1 or array.shape[0] != boxes:
+        raise ValueError(f"{name} must have shape ({boxes},), got {tuple(array.shape)}")
     return _image_of_each(name, array, images, column)
 
 
@@ -332,9 +335,10 @@ def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
             _refuse_index(f"{name}[{row}{column}]", checked[row], images)
         if checked is array:
             return numbers
-    if dtype_name(array.dtype) in DEVICE_INDEX_TYPES:
-        return library.table(array, array.dtype)
-    return library.table(array, np.dtype(np.int64 if array.dtype.kind in "iu" else np.float32))
+    dtype = library.dtype(array)
+    if dtype_name(dtype) not in DEVICE_INDEX_TYPES:
+        dtype = np.dtype(np.int64 if dtype.kind in "iu" else np.float32)
+    return library.table(array, dtype)
 
 
 def _refuse_index(name: str, index: Any, images: int) -> NoReturn:
@@ -347,11 +351,12 @@ def _refuse_index(name: str, index: Any, images: int) -> NoReturn:
 def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
     """Return for each box the index of its map as int64; on a GPU they are not checked."""
     array = number_array(name, values)
-    if array.shape != (boxes,):
-        raise ValueError(f"{name} must have shape ({boxes},), got {array.shape}")
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"{name} must hold integers, got dtype {array.dtype}")
+    if array.ndim != 1 or array.shape[0] != boxes:
+        raise ValueError(f"{name} must have shape ({boxes},), got {tuple(array.shape)}")
     library = LIBRARY_OF[type(array)] or NUMPY
+    dtype = library.dtype(array)
+    if dtype.kind not in "iu" and boxes > 0:
+        raise TypeError(f"{name} must hold integers, got dtype {dtype}")
     numbers: Array = library.table(array, np.dtype(np.int64))
     checked = library.checked_values(numbers)
     if checked is not None and checked.size and not 0 <= checked.min() <= checked.max() < maps:
@@ -378,19 +383,19 @@ def regions(
     if array.shape[1] == width:
         if indices is None:
             raise ValueError(
-                f"{form.boxes} of shape {array.shape} need {form.indices}; without it "
+                f"{form.boxes} of shape {tuple(array.shape)} need {form.indices}; without it "
                 f"{form.boxes} must have shape (K, {width + 1}): batch index, "
                 f"{', '.join(form.columns)}"
             )
-        numbers = batch_indices(form.indices, indices, len(array), images)
+        numbers = batch_indices(form.indices, indices, array.shape[0], images)
         return Regions(coordinates(array, dtype), numbers)
     if indices is not None:
         raise ValueError(
-            f"{form.boxes} of shape {array.shape} hold batch indices already; give "
+            f"{form.boxes} of shape {tuple(array.shape)} hold batch indices already; give "
             f"{form.indices} only with {form.boxes} of shape (K, {width})"
         )
-    if array.dtype == real_dtype(dtype):  # the usual table, at once
-        library = LIBRARY_OF[type(array)] or NUMPY
+    library = LIBRARY_OF[type(array)] or NUMPY
+    if library.dtype(array) == real_dtype(dtype):  # the usual table, at once
         boxes, numbers, row = library.boxes_and_images(array, images)
         if row >= 0:
             _refuse_index(f"{form.boxes}[{row}, 0]", library.host_copy(array[row, 0]), images)
@@ -471,8 +476,9 @@ def of_bins(
 
 def with_offsets(offsets: Array, regions: Regions) -> Regions:
     """Return regions whose boxes have the offsets of their bins, NCHW, behind their corners."""
-    columns = cast(offsets, regions.boxes.dtype).reshape(len(offsets), math.prod(offsets.shape[1:]))
-    library = LIBRARY_OF[type(columns)] or NUMPY
+    library = LIBRARY_OF[type(offsets)] or NUMPY
+    columns = library.astype(offsets, dtype_of(regions.boxes))
+    columns = columns.reshape(offsets.shape[0], math.prod(offsets.shape[1:]))
     return regions._replace(boxes=library.xp().concatenate([regions.boxes, columns], axis=1))
 
 
@@ -495,13 +501,13 @@ def _crop_regions(
     boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Form
 ) -> Regions:
     array = box_table(form.boxes, boxes, (4,), "(K, 4): y1, x1, y2, x2")
-    numbers = batch_indices(form.indices, indices, len(array), images)
+    numbers = batch_indices(form.indices, indices, array.shape[0], images)
     return Regions(coordinates(swap_xy(array), dtype), numbers)
 
 
 def swap_xy(boxes: Any) -> Any:
     """Return (K, 4) boxes with the two coordinates of each corner exchanged."""
-    return boxes.reshape(len(boxes), 2, 2)[:, :, ::-1].reshape(len(boxes), 4)
+    return (LIBRARY_OF[type(boxes)] or NUMPY).swapped_pairs(boxes)
 
 
 class Form(NamedTuple):
@@ -711,13 +717,15 @@ def argmax(library: Library, array: Any, shape: tuple[int, ...], cells: int | No
     if not is_array(array):
         raise TypeError(f"argmax must be an integer array, got {type(array).__name__}")
     array = library.plain(array)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"argmax must be an integer array, got {shortened(str(array.dtype))}")
-    if array.shape != shape:
-        raise ValueError(f"argmax must have grad_output's shape {shape}, got {array.shape}")
+    dtype = library.dtype(array)
+    if dtype.kind not in "iu":
+        raise TypeError(f"argmax must be an integer array, got {shortened(str(dtype))}")
+    if tuple(array.shape) != tuple(shape):
+        shapes = f"{tuple(shape)}, got {tuple(array.shape)}"
+        raise ValueError(f"argmax must have grad_output's shape {shapes}")
     checked = library.checked_values(array)
     if checked is None:
-        narrow = np.can_cast(array.dtype, np.int32)
+        narrow = np.can_cast(dtype, np.int32)
         return library.readable(array, np.dtype(np.int32 if narrow else np.int64))
     low, high = (int(checked.min()), int(checked.max())) if checked.size else (-1, -1)
     limit = 2**63 if cells is None else cells

@@ -235,10 +235,10 @@ class CallByClass(Call):
 
     def _with_offsets(self, regions: Regions, pooling: Pooling, maps: Shape4) -> Regions:
         """Check the offsets; `_classes` gives boxes those of each class."""
-        name, layout, count = str(self._form.offsets), pooling.layout, len(regions.boxes)
+        name, layout, count = str(self._form.offsets), pooling.layout, regions.boxes.shape[0]
         self._offsets = self._given_offsets(name, count)
         shape = pooled_shape(maps, count, pooling.output_size, layout, pooling.group_size)
-        rule, pooled = self._part_rule(regions.boxes.dtype), channels(shape, layout)
+        rule, pooled = self._part_rule(self.library.dtype(regions.boxes)), channels(shape, layout)
         self._parts = parts_of(name, self._offsets.shape, count, pooled, layout, rule)
         return regions
 
@@ -264,6 +264,9 @@ class CallByClass(Call):
         if len(classes) == 1:
             return super().average(features, classes[0][0], pooling)
         (maps,), layout, groups = features, pooling.layout, pooling.group_size
+        if self.verbs is not None:
+            parts = [self.verbs.average([own(maps)], moved, pooling) for moved, own in classes]
+            return self._returned(self._join(parts, AXES[layout][0]))
         shape = pooled_shape(maps.shape, len(regions.boxes), pooling.output_size, layout, groups)
         result = self._result(shape, features, layout)
         for moved, of_class in classes:
@@ -281,6 +284,8 @@ class CallByClass(Call):
         classes = [*self._classes(regions, pooling)]
         if len(classes) == 1:
             return super().average_backward(grad_output, classes[0][0], pooling, input_shape)
+        if self.verbs is not None:
+            return self._returned(self._joined_gradient(grad_output, classes, pooling, input_shape))
         result = self._result(input_shape, [grad_output], pooling.layout)
         for moved, of_class in classes:
             gradient = self._contiguous(of_class(grad_output))
@@ -300,6 +305,27 @@ class CallByClass(Call):
                 found.append(self._parts.sums_of_parts(of_bins, layout, self._join))
         channel, *_ = AXES[layout]
         return self._contiguous(self._join(found, channel))
+
+    def _joined_gradient(
+        self,
+        grad_output: Array,
+        classes: Sequence[tuple[Regions, ChannelsOf]],
+        pooling: Pooling,
+        input_shape: Shape4,
+    ) -> Result:
+        """Return the gradient with respect to the features as an array made of each class's."""
+        assert self.verbs is not None
+        channel, *_ = AXES[pooling.layout]
+        first, second, third, fourth = (
+            size // len(classes) if axis == channel else size
+            for axis, size in enumerate(input_shape)
+        )
+        shapes = [(first, second, third, fourth)]
+        found = [
+            self.verbs.average_backward(own(grad_output), moved, pooling, shapes)[0]
+            for moved, own in classes
+        ]
+        return self._join(found, channel)
 
     @contextmanager
     def _in_c_order(self, target: Array) -> Iterator[Array]:

@@ -29,14 +29,19 @@ def channels(shape: Sequence[int], layout: Layout) -> int:
     return shape[3] if layout == "NHWC" else shape[1]
 
 
+def _permuted(array: Any) -> Any:
+    """Return the method that puts axes in an order: tensors' `transpose` exchanges two."""
+    return array.permute if hasattr(array, "permute") else array.transpose
+
+
 def nhwc_view(array: Any) -> Any:
     """Return a view of an (N, C, H, W) array as (N, H, W, C)."""
-    return array.transpose(0, 2, 3, 1)
+    return _permuted(array)(0, 2, 3, 1)
 
 
 def nchw_view(array: Any) -> Any:
     """Return a view of an (N, H, W, C) array as (N, C, H, W)."""
-    return array.transpose(0, 3, 1, 2)
+    return _permuted(array)(0, 3, 1, 2)
 
 
 is_in_c_order = operator.attrgetter("flags.c_contiguous")

@@ -165,6 +165,48 @@ class DeviceEngine(Engine, Protocol):
         """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
 
 
+class Verbs(Protocol):
+    """What computes results for a library whose arrays are traced or differentiated.
+
+    Arguments are checked as those of an :class:`Engine` are, but lie in memory as the caller gave
+    them. Results are new arrays of the library, which it differentiates as it does its own.
+    """
+
+    def average(self, features: Sequence[Any], regions: Regions, pooling: Pooling) -> Any:
+        """Return pooled values: weighted averages, from the map of each box's level."""
+
+    def average_backward(
+        self, grad_output: Any, regions: Regions, pooling: Pooling, shapes: Sequence[Shape4]
+    ) -> list[Any]:
+        """Return the gradient of an average with respect to each of the maps of such shapes."""
+
+    def average_backward_boxes(
+        self, grad_output: Any, features: Sequence[Any], regions: Regions, pooling: Pooling
+    ) -> Any:
+        """Return the gradient of an average with respect to each number of each box."""
+
+    def maximum(self, features: Any, regions: Regions, pooling: Pooling) -> tuple[Any, Any]:
+        """Return maxima and their argmax."""
+
+    def maximum_backward(
+        self, grad_output: Any, argmax: Any, regions: Regions, pooling: Pooling, shape: Shape4
+    ) -> Any:
+        """Return the gradient of a maximum with respect to the features, however argmax counts."""
+
+    def argmax_positions(
+        self, argmax: Any, regions: Regions, pooling: Pooling, input_shape: Shape4
+    ) -> tuple[Any, Any]:
+        """Return the positions y and x, in map cells, of samples given by index; NCHW."""
+
+    def argmax_at(
+        self, y: Any, x: Any, regions: Regions, pooling: Pooling, input_shape: Shape4
+    ) -> Any:
+        """Return the indices of the samples at positions, -1 where there is none; NCHW."""
+
+    def rounded(self, values: Any, dtype: np.dtype[Any]) -> Any:
+        """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
+
+
 class Call:
     """A call on arrays of one library: finds it once, works on their device, calls its engine.
 
@@ -177,9 +219,10 @@ class Call:
         one.
     """
 
-    __slots__ = ("_arrays", "_device", "_dtype", "_form", "engine", "library")
+    __slots__ = ("_arrays", "_device", "_dtype", "_form", "engine", "library", "verbs")
 
     engine: Engine
+    verbs: Verbs | None
     library: Library
     _dtype: np.dtype[Any] | None
 
@@ -190,7 +233,7 @@ class Call:
             if type(value) is not np.ndarray and value is not None:
                 self.library, array = common_library(arrays)
                 break
-        self.engine = self.library.engine
+        self.engine, self.verbs = self.library.engine, self.library.verbs
         self._device = None if array is None else self.library.device(array)
 
     def __enter__(self) -> Self:
@@ -221,9 +264,9 @@ class Call:
         arrays, form, layout = self._arrays, self._form, check.layout(layout)
         maps = check.features(form.features, arrays[form.features], layout, dtypes)
         if dtype is not None:
-            self._dtype = numpy_dtype(check.pooled_dtype(dtype, dtype_name(maps.dtype)))
-        boxes, indices = arrays[form.boxes], arrays.get(form.indices)
-        regions = form.read(boxes, indices, maps.shape[0], maps.dtype, form)
+            own = dtype_name(self.library.dtype(maps))
+            self._dtype = numpy_dtype(check.pooled_dtype(dtype, own))
+        regions = self.regions(maps.shape[0], self.library.dtype(maps))
         size = check.size_pair(form.size, output_size)
         pooling = Pooling(definition, size, layout, empty_value, rules)
         # Not a call, for the sake of small ones.
@@ -271,8 +314,8 @@ class Call:
         """
         gradient_name = self._form.grad_output
         gradient = check.float_array(gradient_name, self._arrays[gradient_name])
-        regions = self.regions(shape[0], gradient.dtype)
-        count, groups = len(regions.boxes), definition.group_size
+        regions = self.regions(shape[0], self.library.dtype(gradient))
+        count, groups = regions.boxes.shape[0], definition.group_size
         size = check.grad_output(gradient_name, gradient, count, shape, layout, groups)
         pooling = Pooling(definition, size, layout, rules=rules, scales=scales)
         check_sizes(name, shape, gradient_name, pooling)
@@ -291,7 +334,7 @@ class Call:
         if mask is None:
             return None
         size, layout = pooling.output_size, pooling.layout
-        weights = check.of_bins("mask", mask, 1, len(regions.boxes), size, layout)
+        weights = check.of_bins("mask", mask, 1, regions.boxes.shape[0], size, layout)
         return nhwc_view(weights) if layout == "NHWC" else weights
 
     def masked(self, grad_output: Array, regions: Regions, pooling: Pooling) -> Array:
@@ -302,13 +345,15 @@ class Call:
     def _with_offsets(self, regions: Regions, pooling: Pooling, maps: Shape4) -> Regions:
         """Return boxes with the offsets of their bins, on maps of such a shape."""
         name, size, layout = str(self._form.offsets), pooling.output_size, pooling.layout
-        offsets = check.of_bins(name, self._arrays[name], 2, len(regions.boxes), size, layout)
+        offsets = check.of_bins(name, self._arrays[name], 2, regions.boxes.shape[0], size, layout)
         return check.with_offsets(offsets, regions)
 
     # ---- What the engine computes
 
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Result:
         """Average forward."""
+        if self.verbs is not None:
+            return self._returned(self.verbs.average(features, regions, pooling))
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         groups = pooling.definition.group_size
         shape = pooled_shape(features[0].shape, count, size, layout, groups)
@@ -326,6 +371,11 @@ class Call:
         self, grad_output: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Result:
         """Average backward."""
+        if self.verbs is not None:
+            shapes = (input_shape,)
+            return self._returned(
+                self.verbs.average_backward(grad_output, regions, pooling, shapes)[0]
+            )
         result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
         return self._filled(result)
@@ -338,6 +388,8 @@ class Call:
         input_shapes: Sequence[Shape4],
     ) -> list[Result]:
         """Average backward with respect to each map of a pyramid."""
+        if self.verbs is not None:
+            return self.verbs.average_backward(grad_output, regions, pooling, input_shapes)
         results = [self._result(shape, [grad_output], pooling.layout) for shape in input_shapes]
         self.engine.average_backward(grad_output, regions, pooling, results)
         return results
@@ -348,7 +400,7 @@ class Call:
         """Average backward with respect to boxes whose bins are moved."""
         own = self.masked(grad_output, regions, pooling)
         numbers = self.average_backward_boxes(own, features, regions, pooling)
-        return numbers[:, : len(self._form.columns)].copy()
+        return self.library.xp().ascontiguousarray(numbers[:, : len(self._form.columns)])
 
     def moved_backward_offsets(
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
@@ -357,7 +409,7 @@ class Call:
         own = self.masked(grad_output, regions, pooling)
         numbers = self.average_backward_boxes(own, features, regions, pooling)
         moved = numbers[:, len(self._form.columns) :]
-        moved = moved.reshape(len(numbers), 2, *pooling.output_size)
+        moved = moved.reshape(numbers.shape[0], 2, *pooling.output_size)
         moved = nhwc_view(moved) if pooling.layout == "NHWC" else moved
         return self.library.xp().ascontiguousarray(moved)
 
@@ -365,12 +417,17 @@ class Call:
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
     ) -> Result:
         """Average backward with respect to the boxes."""
+        if self.verbs is not None:
+            return self.verbs.average_backward_boxes(grad_output, features, regions, pooling)
         return self.engine.average_backward_boxes(grad_output, features, regions, pooling)
 
     def maximum(
         self, features: Array, regions: Regions, pooling: Pooling, *, return_argmax: bool = True
     ) -> tuple[Result, Any]:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
+        if self.verbs is not None:
+            pooled, argmax = self.verbs.maximum(features, regions, pooling)
+            return self._returned(pooled), argmax if return_argmax else None
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features.shape, count, size, layout)
         result = self._result(shape, [features], layout)
@@ -399,9 +456,22 @@ class Call:
         """Maximum backward: gradients go to the cells of their samples, or to the cells named."""
         limit = cells(input_shape, pooling.layout) if pooling.rules.argmax_is_cell else None
         indices = check.argmax(self.library, argmax, grad_output.shape, limit)
+        if self.verbs is not None:
+            return self._returned(
+                self.verbs.maximum_backward(grad_output, indices, regions, pooling, input_shape)
+            )
         result = self._result(input_shape, [grad_output], pooling.layout)
         maximum_backward(self.engine, grad_output, indices, regions, pooling, result)
         return self._filled(result)
+
+    def _returned(self, result: Any) -> Any:
+        """Return what verbs computed, in the dtype that the caller chose."""
+        if self._arrays.get("out") is not None:
+            raise TypeError(f"out must be None for a {type(result).__name__}")
+        if self._dtype is None:
+            return result
+        assert self.verbs is not None
+        return self.verbs.rounded(result, self._dtype)
 
     def _result(self, shape: Sequence[int], given: Sequence[Array], layout: Layout) -> Array:
         """Return the array that the engine fills: the caller's `out` if it can, or a new one.
@@ -484,10 +554,19 @@ class Call:
             plain[...] = result
         return out
 
+    def argmax_positions(
+        self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
+    ) -> tuple[Array, Array]:
+        """Return the positions y and x, in map cells, of samples given by index."""
+        computing = self.engine if self.verbs is None else self.verbs
+        return computing.argmax_positions(argmax, regions, pooling, input_shape)
+
     def argmax_at(
         self, y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
     ) -> Array:
         """Return the indices of the samples nearest to y and x; -1 where there is none."""
+        if self.verbs is not None:
+            return self.verbs.argmax_at(y, x, regions, pooling, input_shape)
         real = regions.boxes.dtype
         with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
             y, x = (self.library.readable(array, real) for array in (y, x))
@@ -508,7 +587,8 @@ def weighted(values: Array, weights: Array, out: Array | None = None) -> Result:
     """Return values times weights, in their own type."""
     library = LIBRARY_OF[type(values)] or NUMPY
     with np.errstate(all="ignore"):
-        return library.xp().multiply(values, weights.astype(values.dtype), out)
+        own = library.astype(weights, library.dtype(values))
+        return library.xp().multiply(values, own, out)
 
 
 def maximum_backward(

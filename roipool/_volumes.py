@@ -14,6 +14,7 @@ from roipool._layout import (
     Shape5,
     VolumeLayout,
     merged,
+    merged_shape,
     volume_channels,
     volume_of,
     volume_size,
@@ -72,11 +73,14 @@ class VolumeCall(Call):
     def forward(self, output_size: Any) -> Result:
         """Return pooled values."""
         features = self._volumes()
-        regions = self.regions(features.shape[0], features.dtype)
+        regions = self.regions(features.shape[0], self.library.dtype(features))
         size = check.size_triple(self._form.size, output_size)
         pooling = self._pooling(features.shape, size)
         count = volume_channels(features.shape, self._layout)
-        shape = volume_of(len(regions.boxes), count, size, self._layout)
+        shape = volume_of(regions.boxes.shape[0], count, size, self._layout)
+        if self.verbs is not None:
+            maps = [merged(features, self._layout)]
+            return self._returned(self.verbs.average(maps, regions, pooling).reshape(shape))
         result = self._result(shape, [features], pooling.layout)
         maps: Sequence[Array] = [merged(features, self._layout)]
         if features.size == 0:
@@ -88,6 +92,10 @@ class VolumeCall(Call):
         """Return the gradient with respect to the volumes."""
         shape = check.volume_shape(self._form.input_shape, input_shape, self._layout)
         gradient, regions, pooling = self._gradient(shape)
+        if self.verbs is not None:
+            own, shapes = merged(gradient, self._layout), [merged_shape(shape, self._layout)]
+            found = self.verbs.average_backward(own, regions, pooling, shapes)
+            return self._returned(found[0].reshape(shape))
         result = self._result(shape, [gradient], pooling.layout)
         grad_output = merged(gradient, self._layout)
         outs = [merged(result, self._layout)]
@@ -100,7 +108,7 @@ class VolumeCall(Call):
         gradient, regions, pooling = self._gradient(features.shape)
         check.same_dtype(form.grad_output, gradient, form.features, features)
         grad_output, maps = (merged(each, self._layout) for each in (gradient, features))
-        return self.engine.average_backward_boxes(grad_output, [maps], regions, pooling)
+        return self.average_backward_boxes(grad_output, [maps], regions, pooling)
 
     def _volumes(self) -> Array:
         """Return the volumes, checked."""
@@ -109,15 +117,16 @@ class VolumeCall(Call):
 
     def _mergeable(self, volumes: Array) -> Array:
         """Return volumes that lie in memory as maps do which the library's engine reads."""
-        return volumes if self.library is NUMPY else self.library.xp().ascontiguousarray(volumes)
+        is_read = self.library is NUMPY or self.verbs is not None
+        return volumes if is_read else self.library.xp().ascontiguousarray(volumes)
 
     def _gradient(self, shape: Shape5) -> tuple[Array, Regions, Pooling]:
         """Return the gradient of values pooled from such volumes, the boxes, and the request."""
         name = self._form.grad_output
         gradient = self._mergeable(check.float_array(name, self._arrays[name], dimensions=5))
-        regions = self.regions(shape[0], gradient.dtype)
+        regions = self.regions(shape[0], self.library.dtype(gradient))
         channels = volume_channels(shape, self._layout)
-        boxes = len(regions.boxes)
+        boxes = regions.boxes.shape[0]
         size = check.volume_gradient(name, gradient.shape, boxes, channels, self._layout)
         return gradient, regions, self._pooling(shape, size)
 

@@ -26,11 +26,21 @@ class Library(Protocol):
 
     Attributes
     ----------
-    engine : module
-        What computes on its arrays: see ``roipool._pooling.Engine``.
+    engine : module or None
+        What fills its arrays: see ``roipool._pooling.Engine``. None for a library whose arrays are
+        traced or differentiated: then `verbs` returns results.
+    verbs : Verbs or None
+        What computes results of such a library: see ``roipool._pooling.Verbs``.
     """
 
     engine: Any
+    verbs: Any
+
+    def dtype(self, array: Any) -> np.dtype[Any]:
+        """Return the dtype of an array as NumPy's."""
+
+    def astype(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        """Return an array in a dtype: the same one if it has it already."""
 
     def xp(self) -> ModuleType:
         """Return the library's namespace, whose functions are named as NumPy's."""
@@ -58,6 +68,9 @@ class Library(Protocol):
 
     def table(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return rows of numbers as engines read them, never the caller's own memory on a host."""
+
+    def swapped_pairs(self, table: Any) -> Any:
+        """Return a table of four columns with the two of each pair exchanged."""
 
     def checked_values(self, array: Any) -> Array | None:
         """Return an array's values on the host where they are to be checked, else None."""
@@ -89,8 +102,12 @@ class Library(Protocol):
         """Return whether engines can write to `out` as it is; read-only memory is a ValueError."""
 
 
-# Where the types of a library's arrays are defined, and the module here that serves them.
-_MODULES = {("numpy", "ndarray"): "_numpy", ("cupy", "ndarray"): "_cupy"}
+# Where the types of a library's arrays are defined, and the module that serves them.
+_MODULES = {
+    ("numpy", "ndarray"): "roipool._arrays._numpy",
+    ("cupy", "ndarray"): "roipool._arrays._cupy",
+    ("torch", "Tensor"): "roipool.torch._library",
+}
 NUMPY: Library = _numpy
 
 
@@ -104,7 +121,7 @@ class _Libraries(dict[type, "Library | None"]):
         for base in array_type.__mro__:
             module = _MODULES.get((base.__module__.partition(".")[0], base.__name__))
             if module is not None:
-                library: Library = importlib.import_module(f"roipool._arrays.{module}")
+                library: Library = importlib.import_module(module)
                 return self.setdefault(array_type, library)
         return self.setdefault(array_type, None)
 

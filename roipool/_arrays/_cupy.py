@@ -67,6 +67,20 @@ def never_freeing(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
     return allocate
 
 
+dtype = operator.attrgetter("dtype")
+verbs = None
+
+
+def swapped_pairs(table: Any) -> Any:
+    """Return a table with the two columns of each pair exchanged."""
+    return table.reshape(len(table), 2, 2)[:, :, ::-1].reshape(len(table), 4)
+
+
+def astype(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array in a dtype: the same one if it has it already."""
+    return array.astype(dtype, copy=False)
+
+
 device_number = operator.attrgetter("data.device_id")  # `device` is a new object each time
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +23,8 @@ table = _cpu.contiguous_copy  # so that no other thread can change it during a c
 boxes_and_images = _cpu.boxes_and_images
 store_rounded = _cpu.store_rounded
 may_share_memory = np.may_share_memory
+dtype = operator.attrgetter("dtype")
+verbs = None
 checked_values = host_copy = np.asarray  # the array itself: its values are always checked
 
 
@@ -48,6 +51,19 @@ def __getattr__(attribute: str) -> Any:
             stacklevel=5,  # of who calls a public function
         )
     return _cpu
+
+
+def astype(array: Any, dtype: np.dtype[Any]) -> Array:
+    """Return an array in a dtype; numbers beyond it become infinite without a warning."""
+    if array.dtype.itemsize <= dtype.itemsize:
+        return array.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
+
+
+def swapped_pairs(table: Any) -> Any:
+    """Return a table with the two columns of each pair exchanged."""
+    return table.reshape(len(table), 2, 2)[:, :, ::-1].reshape(len(table), 4)
 
 
 def device(array: Any) -> AbstractContextManager[Any]:

@@ -199,7 +199,7 @@ def roi_align(
             placed, (pooled_h, pooled_w), rules=FROM_LOWEST_FLOAT32
         )
         top, argmax = call.maximum(maps, regions, pooling)
-        y, x = call.engine.argmax_positions(argmax, regions, pooling, maps.shape)
+        y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
         where, nobody, none = call.library.xp().where, argmax < 0, y.dtype.type(-1)
         argmax_x, argmax_y = (where(nobody, none, at).astype(np.int32) for at in (x, y))
         return top, argmax_x, argmax_y

@@ -154,7 +154,7 @@ def roi_align(
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         if not want_argmax:
             return pooled
-        y, x = call.engine.argmax_positions(argmax, regions, pooling, maps.shape)
+        y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
         # Without an argmax, unlike with the zero of an outside sample, the value stays where it
         # started.
         no_argmax = (argmax < 0) & (pooled.astype(y.dtype) < 0)

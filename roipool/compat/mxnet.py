@@ -523,7 +523,7 @@ def ROIAlign(  # noqa: N802
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         if not want_argmax:
             return pooled
-        y, x = call.engine.argmax_positions(argmax, regions, pooling, maps.shape)
+        y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
         where, real, nobody = call.library.xp().where, x.dtype.type, argmax < 0
         of_no_image = conventions.of_no_image(regions.batch_indices, maps.shape[0])
         nowhere = where(of_no_image[:, None, None, None], real(0), real(-1))
