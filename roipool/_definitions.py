@@ -316,6 +316,14 @@ OPS: dict[str, Op] = {
     )
 }
 
+# Definitions whose gradient with respect to the numbers of boxes engines compute.
+MOVES_WITH_BOXES = frozenset(
+    name
+    for name, traits in TRAITS.items()
+    if traits.kind in ("grid", "moved", "points", "filter")
+    or name.startswith(("crop_bilinear", "garden_crop", "precise_roi_pool", "tensorflow_crop_"))
+)
+
 # Operations that pool each box from one of several maps: `features` is a sequence of maps, and
 # `levels` says which is whose. Their placing arguments hold one scale for each map.
 PYRAMID_OPS: dict[str, Op] = {

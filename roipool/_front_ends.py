@@ -1,9 +1,10 @@
 """Front ends: packages of roipool that serve the arrays of a library with gradients of its own.
 
-A library of ``roipool._arrays`` is only memory and an engine. A front end has the public operations
-themselves, because its library differentiates, traces or batches calls. An array's type chooses it,
-by the name of the module that defines the type, so that no library is imported that the caller has
-not imported. Arrays of any other library that hand over their memory go through NumPy or CuPy.
+A front end is a module with a function ``call(function, args, kwargs)``, which computes a public
+function of ``roipool`` or ``roipool.compat`` because its library differentiates, traces or batches
+calls. An array's type chooses it, by the name of the module that defines the type, so that no
+library is imported that the caller has not imported. Arrays of any other library that hand over
+their memory go through NumPy or CuPy.
 """
 
 from __future__ import annotations
@@ -35,8 +36,6 @@ _PACKAGES = {
 # Libraries that trace calls: within a trace nothing can be imported.
 _TRACING = ("jax", "jaxlib", "torch")
 
-# Arrays that NumPy or CuPy can share: not served by a package, but handed over.
-_OTHER = _dlpack
 _NOT_GIVEN = object()
 # A cache, which two threads may both fill; None: NumPy's, CuPy's or no array at all.
 _by_type: dict[type, ModuleType | None] = {np.ndarray: None, int: None, float: None, str: None}
@@ -51,12 +50,11 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
     ``common_library`` finds what does not belong beside it. `takes_sequences` says that the first
     argument may be a list or tuple.
     """
-    name = function.__name__
     first = next(iter(inspect.signature(function).parameters))
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
-        if args and LIBRARY_OF[type(args[0])] is not None:
+        if args and _by_type.get(type(args[0]), _NOT_GIVEN) is None:
             return function(*args, **kwargs)
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is None:
@@ -64,9 +62,22 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
             if not (takes_sequences and isinstance(value, (list, tuple))):
                 _check_is_array(first, value)
             return function(*args, **kwargs)
-        if front_end is _OTHER:
-            return _dlpack.call(function, args, kwargs)
-        return getattr(front_end, name)(*args, **kwargs)
+        return front_end.call(function, args, kwargs)
+
+    return operation  # type: ignore[return-value]
+
+
+def for_every_array(function: Function) -> Function:
+    """Like `by_front_end`, for functions that check their arguments by themselves."""
+
+    @functools.wraps(function)
+    def operation(*args: Any, **kwargs: Any) -> Any:
+        if args and _by_type.get(type(args[0]), _NOT_GIVEN) is None:
+            return function(*args, **kwargs)
+        front_end = _front_end_among(args) or _front_end_among(kwargs.values())
+        if front_end is None:
+            return function(*args, **kwargs)
+        return front_end.call(function, args, kwargs)
 
     return operation  # type: ignore[return-value]
 
@@ -86,6 +97,8 @@ def _front_end_among(values: Iterable[Any]) -> ModuleType | None:
         array_type = type(value)
         if array_type is list or array_type is tuple:
             array_type = type(value[0]) if value else int
+        elif isinstance(value, dict):
+            array_type = type(next(iter(value.values()), 0))
         front_end = _by_type[array_type] if array_type in _by_type else _find(array_type)
         if front_end is not None:
             return front_end
@@ -99,7 +112,7 @@ def _find(array_type: type) -> ModuleType | None:
             _by_type[array_type] = _by_type.get(base) or importlib.import_module(package)
             return _by_type[array_type]
     if LIBRARY_OF[array_type] is None and _dlpack.is_exchangeable(array_type):
-        _by_type[array_type] = _OTHER
+        _by_type[array_type] = _dlpack
     else:
         _by_type[array_type] = None
     return _by_type[array_type]

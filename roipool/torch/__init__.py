@@ -12,6 +12,7 @@ import torch
 
 from roipool import _front_ends
 from roipool.torch import nn
+from roipool.torch._calls import call
 from roipool.torch._detectron2 import override_detectron2
 from roipool.torch._onnx import onnx_translations
 from roipool.torch._operations import FUNCTIONS
@@ -20,4 +21,4 @@ from roipool.torch._torchvision import override_torchvision
 globals().update(FUNCTIONS)
 _front_ends.serve((torch.Tensor, torch.nn.Parameter), __name__)
 
-__all__ = ["nn", "onnx_translations", "override_detectron2", "override_torchvision", *FUNCTIONS]
+__all__ = ["call", "nn", "onnx_translations", "override_detectron2", "override_torchvision", *FUNCTIONS]

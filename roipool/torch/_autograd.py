@@ -102,7 +102,7 @@ def run(verb: str, settings: Settings, *tensors: Any) -> Any:
             return recorded(family, verb, compute, settings, *tensors)
         return compute(settings, *tensors)
     except (TypeError, ValueError) as error:
-        raise with_name(error, family.op.forward) from None
+        raise with_name(error, settings.operation) from None
 
 
 def recorded(family: Family, verb: str, compute: Callable[..., Any], *args: Any) -> Any:
@@ -393,7 +393,7 @@ def with_zeros(changes: Sequence[Tensor | None], shapes: Sequence[Any]) -> list[
 def values_at(ctx: Any, maps: Tensor) -> Tensor:
     """Return the values of maps where the argmax of a maximum says; 0 where it is -1."""
     boxes, indices, _, argmax = ctx.saved_tensors
-    if not ctx.settings.family.rules.argmax_is_cell:
+    if not ctx.settings.rules.argmax_is_cell:
         raise ctx.settings.refusal("second derivatives, nor forward mode, of a maximum of samples")
     images, channels, height, width = maps.shape
     image = (boxes[:, 0] if indices is None else indices).long().clamp(0, max(images - 1, 0))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roipool.torch._families import FAMILIES, VERBS, Family, Settings
+from roipool.torch._families import VERBS, Family, Settings
 
 Call = Callable[..., Any]
 Rule = Callable[..., Any]
@@ -140,7 +140,7 @@ def _fold_into_rows(
         images = maps[maps_have_batch.index(True)].shape[1]
         maps = tuple([to_rows(each, batch, has) for each, has in both[singles:]])
     size = settings.size if result == "pooled" else arrays[0].shape[-2:]
-    columns = settings.family.op.form.numbers(size)
+    columns = settings.family.columns(boxes, size)
     rows = to_boxes(boxes, indices, batch, has_batch[:2], columns, images)
     own = None if levels is None else to_rows(levels, batch, has_batch[2])
     shapes = tuple([(batch * n, c, h, w) for n, c, h, w in settings.shapes])
@@ -155,17 +155,15 @@ def _fold_into_rows(
 
 def one_by_one(family: Family, verb: str) -> Call:
     """Return a pyramid's operator, composed of the operators of its single maps."""
-    (variant,) = family.op.variants.values()
-    single, (names, result) = FAMILIES[variant.definition], VERBS[verb]
+    names, result = VERBS[verb]
 
     def computed(*args: Any) -> Any:
         settings, boxes, indices, levels, *arrays = family.from_operator(verb, args)
-        scales, *placing = settings.placing
+        scales = family.scales(settings.placing)
         parts, every = [], [torch.nonzero(levels == level)[:, 0] for level in range(len(scales))]
-        for level, (rows, scale) in enumerate(zip(every, scales, strict=True)):
-            own = settings._replace(
-                family=single, placing=(scale, *placing), shapes=settings.shapes[level : level + 1]
-            )
+        for level, rows in enumerate(every):
+            own = family.of_one_map(settings, level)
+            single = own.family
             grads = [each.index_select(0, rows) for each in arrays[: names.count("grad_output")]]
             maps = arrays[len(grads) :][level : level + 1]
             at = _rows_of(rows, boxes, indices)

@@ -17,7 +17,20 @@ import torch
 from torch import Tensor
 
 from roipool import _arguments as check
-from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Definition, Op
+from roipool import _cpu
+from roipool._arguments import Form, Regions
+from roipool._arrays import LIBRARY_OF, NUMPY
+from roipool._definitions import (
+    MOVES_WITH_BOXES,
+    OPS,
+    PYRAMID_OPS,
+    VOLUME_OPS,
+    Definition,
+    Depth,
+    Op,
+    Variant,
+)
+from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._layout import Shape4
 from roipool._pooling import MaxRules, Pooling
 from roipool._requests import numpy_functions
@@ -84,9 +97,19 @@ class Settings(NamedTuple):
         """Whether pooled values follow the boxes, rather than jump from cell to cell."""
         return self.family.moves_with_boxes(self.placing)
 
+    @property
+    def operation(self) -> str:
+        """The name of the operation, for messages."""
+        return self.family.operation(self.placing)
+
+    @property
+    def rules(self) -> MaxRules:
+        """The options of a maximum."""
+        return self.family.rules(self.placing)
+
     def refusal(self, what: str) -> NotImplementedError:
         """Return the error for a derivative that no kernel computes."""
-        return NotImplementedError(f"{self.family.op.forward}: roipool computes no {what}")
+        return NotImplementedError(f"{self.operation}: roipool computes no {what}")
 
 
 # The type of an operator's argument, for that of a public function's.
@@ -143,7 +166,7 @@ class Family:
         self.is_maximum = is_maximum
         self.is_pyramid = op.forward in PYRAMID_OPS
         self.name = f"{op.forward}_max" if is_maximum and averages else op.forward
-        self.rules: MaxRules = getattr(module, "RULES", MaxRules())
+        self.max_rules: MaxRules = getattr(module, "RULES", MaxRules())
         self.define = module.definition
         parameters = inspect.signature(module.definition).parameters
         self.placing = {name: str(each.annotation) for name, each in parameters.items()}
@@ -196,6 +219,44 @@ class Family:
             placing = (scale, *placing)
         definition: Definition = self.define(*placing)
         return definition
+
+    def operation(self, placing: Sequence[Any]) -> str:
+        """Return the name of the operation, for messages."""
+        return self.op.forward
+
+    def rules(self, placing: Sequence[Any]) -> MaxRules:
+        """Return the options of a maximum."""
+        return self.max_rules
+
+    def scales(self, placing: Sequence[Any]) -> Sequence[float]:
+        """Return the scale of each map of a pyramid."""
+        scales: Sequence[float] = placing[0]
+        return scales
+
+    def columns(self, boxes: Tensor, size: Sequence[int]) -> int:
+        """Return the numbers of a box without its batch index, for so many rows and columns."""
+        return self.op.form.numbers(size)
+
+    def regions(
+        self, table: Any, indices: Any, images: int, dtype: Any, size: tuple[int, int]
+    ) -> Regions:
+        """Return boxes as engines read them; of moved bins, `size` rows and columns."""
+        form = self.op.form
+        first = table.shape[1] - form.numbers(size)
+        regions = form.read(table[:, : first + len(form.columns)], indices, images, dtype, form)
+        if form.offsets is None:
+            return regions
+        return regions._replace(boxes=check.coordinates(table[:, first:], dtype))
+
+    def of_one_map(self, settings: Settings, level: int) -> Settings:
+        """Return the settings of a call on one map of a pyramid."""
+        (variant,) = self.op.variants.values()
+        scales, *placing = settings.placing
+        return settings._replace(
+            family=FAMILIES[variant.definition],
+            placing=(scales[level], *placing),
+            shapes=settings.shapes[level : level + 1],
+        )
 
     def group_size(self, placing: Sequence[Any]) -> tuple[int, int]:
         """Return the groups of bins, down and across, 0 for as many as bins; unchecked."""
@@ -281,7 +342,7 @@ class Family:
         if result == "features":
             shapes = "SymInt[] input_shapes" if self.is_pyramid else "SymInt[4] input_shape"
             parts += [shapes, "bool channels_last"]
-        parts += [f"{SCHEMA_TYPES[kind]} {name}" for name, kind in self.placing.items()]
+        parts += [f"{SCHEMA_TYPES.get(kind, kind)} {name}" for name, kind in self.placing.items()]
         if result == "pooled" and op.filling is not None:
             parts.append(f"float {op.filling}")
         returns = features if result == "features" else "Tensor"
@@ -312,13 +373,13 @@ def pooling_of(
     filling: float = 0.0,
 ) -> Pooling:
     """Return an engine's request."""
-    scales = tuple(placing[0]) if family.is_pyramid else ()
+    scales = tuple(family.scales(placing)) if family.is_pyramid else ()
     return Pooling(
         family.definition(placing),
         check.size_pair(family.op.size, size),
         "NHWC" if channels_last else "NCHW",
         filling,
-        family.rules,
+        family.rules(placing),
         scales,
     )
 
@@ -335,11 +396,132 @@ def four_by_four(sizes: Sequence[int]) -> list[Shape4]:
     ]
 
 
-FAMILIES = {
+class AnyFamily(Family):
+    """The operators that compute any request to an engine, whose numbers are their arguments.
+
+    Boxes are as engines read them, with the offsets of moved bins behind them. A batch index that
+    names no image is a box that pools nothing: who makes the request has checked it.
+    """
+
+    def __init__(self, name: str, *, is_maximum: bool = False, is_pyramid: bool = False) -> None:
+        variant = Variant(name, has_argmax=is_maximum, by_boxes=None if is_maximum else name)
+        form = Form(boxes="boxes", columns=())
+        filling = "empty_value"
+        self.op = Op(
+            name, {"any": variant}, (), form=form, filling=filling, dtypes=FLOATS_AND_BYTES
+        )
+        self.is_maximum, self.is_pyramid, self.name = is_maximum, is_pyramid, name
+        self.placing = PLACING_OF_ANY
+        self.overloads = {}
+        self.kernels = {}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The operators' names, by verb."""
+        kind = "maximum" if self.is_maximum else "average"
+        names = {kind: self.name, f"{kind}_backward": f"{self.name}_backward"}
+        if not self.is_maximum:
+            names["average_backward_boxes"] = f"{self.name}_backward_boxes"
+        return names
+
+    def settings_of(self, pooling: Pooling, shapes: Sequence[Shape4] = ()) -> Settings:
+        """Return the settings for a request to an engine."""
+        definition, rules = pooling.definition, pooling.rules
+        depth, sizes, scales = definition.depth, (), ()
+        if depth is not None:
+            sizes, scales = (depth.planes, depth.bins, depth.sampling), depth[3:]
+        placing = (
+            definition.name,
+            pooling.map_scales,
+            definition.sampling,
+            definition.aligned,
+            definition.angle_scale,
+            definition.offset_factor,
+            definition.group_size,
+            sizes,
+            scales,
+            *rules,
+        )
+        return Settings(self, placing, pooling.output_size, pooling.empty_value, tuple(shapes))
+
+    def definition(self, placing: Sequence[Any]) -> Definition:
+        """Return the definition; of a pyramid, that of the first map."""
+        name, (scale, *_), sampling, aligned, angle, offset, groups, sizes, scales, *_ = placing
+        depth = Depth(*sizes, *scales) if sizes else None
+        return Definition(
+            name, scale, tuple(sampling), aligned, angle, offset, tuple(groups), depth
+        )
+
+    def operation(self, placing: Sequence[Any]) -> str:
+        """Return the name of the definition, for messages."""
+        return str(placing[0])
+
+    def rules(self, placing: Sequence[Any]) -> MaxRules:
+        """Return the options of a maximum."""
+        return MaxRules(*placing[-len(MaxRules._fields) :])
+
+    def scales(self, placing: Sequence[Any]) -> Sequence[float]:
+        """Return the scale of each map of a pyramid."""
+        scales: Sequence[float] = placing[1]
+        return scales
+
+    def columns(self, boxes: Tensor, size: Sequence[int]) -> int:
+        """Return the numbers of a box."""
+        return boxes.shape[-1]
+
+    def regions(
+        self, table: Any, indices: Any, images: int, dtype: Any, size: tuple[int, int]
+    ) -> Regions:
+        """Return boxes as engines read them; an index of no image becomes -1."""
+        library = LIBRARY_OF[type(indices)] or NUMPY
+        if library is NUMPY:
+            indices, _ = _cpu.whole_numbers(indices, images, False)
+        return Regions(check.coordinates(table, dtype), indices)
+
+    def of_one_map(self, settings: Settings, level: int) -> Settings:
+        """Return the settings of a call on one map of a pyramid."""
+        name, scales, *others = settings.placing
+        return settings._replace(
+            family=ANY_AVERAGE,
+            placing=(name, scales[level : level + 1], *others),
+            shapes=settings.shapes[level : level + 1],
+        )
+
+    def group_size(self, placing: Sequence[Any]) -> tuple[int, int]:
+        """Return the groups of bins, down and across, 0 for as many as bins."""
+        down, across = placing[6]
+        return down, across
+
+    def moves_with_boxes(self, placing: Sequence[Any]) -> bool:
+        """Return whether pooled values follow the boxes, rather than jump from cell to cell."""
+        return placing[0] in MOVES_WITH_BOXES
+
+
+# The arguments of operators of any request, with their types in a schema.
+PLACING_OF_ANY = {
+    "definition": "str",
+    "scales": "float[]",
+    "sampling": "int[]",
+    "aligned": "bool",
+    "angle_scale": "float",
+    "offset_factor": "float",
+    "group_size": "int[]",
+    "depth": "SymInt[]",
+    "depth_scales": "float[]",
+    "lowest": "float",
+    "argmax_is_cell": "bool",
+    "outside_is_zero": "bool",
+    "nan_restarts": "bool",
+}
+ANY_AVERAGE = AnyFamily("average")
+ANY_AVERAGE_OF_MAPS = AnyFamily("average_of_maps", is_pyramid=True)
+ANY_MAXIMUM = AnyFamily("maximum", is_maximum=True)
+
+FAMILIES: dict[str, Family] = {
     family.name: family
     for op in (*OPS.values(), *PYRAMID_OPS.values(), *VOLUME_OPS.values())
     for family in (
         Family(op, is_maximum)
         for is_maximum in sorted({each.has_argmax for each in op.variants.values()})
     )
-}
+} | {family.name: family for family in (ANY_AVERAGE, ANY_AVERAGE_OF_MAPS, ANY_MAXIMUM)}

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-import roipool
 
-
-def __getattr__(name: str) -> Callable[..., Any]:
-    """Return the function that records calls of a public operation."""
-    return functools.partial(_record, getattr(roipool, name))
-
-
-def _record(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Record a call of a public function, which its module has with a choice of front ends."""
+    public = getattr(sys.modules[function.__module__], function.__name__)
     proxies: list[torch.fx.Proxy] = []
     torch.fx.node.map_aggregate(
-        (args, kwargs), lambda each: proxies.append(each) if _is_proxy(each) else None
+        (tuple(args), dict(kwargs)), lambda each: proxies.append(each) if _is_proxy(each) else None
     )
-    return proxies[0].tracer.create_proxy("call_function", function, args, kwargs)
+    return proxies[0].tracer.create_proxy("call_function", public, tuple(args), dict(kwargs))
 
 
 def _is_proxy(value: Any) -> bool:

@@ -118,7 +118,7 @@ def check_levels(
     if levels.dim() != 1:
         raise ValueError(f"levels must have shape (K,), got {tuple(levels.shape)}")
     check_device("levels", levels, maps_name, maps)
-    scales = settings.placing[0]
+    scales = settings.family.scales(settings.placing)
     if len(scales) != count:
         raise ValueError(
             f"spatial_scales must hold one number per map: got {len(scales)} for {count}"
@@ -325,18 +325,15 @@ def _regions(
     size: tuple[int, int],
 ) -> Regions:
     """Return boxes in the form that engines read; of moved bins, `size` rows and columns."""
-    form = settings.family.op.form
+    family = settings.family
     table = bridge.array(boxes.float() if boxes.dtype is BFLOAT16 else boxes)
     numbers = indices
     if indices is not None:
         numbers = bridge.array(indices.float() if indices.dtype is BFLOAT16 else indices)
-    first = table.shape[1] - form.numbers(size)
-    regions = form.read(table[:, : first + len(form.columns)], numbers, images, dtype, form)
-    if form.offsets is not None:
-        regions = regions._replace(boxes=check.coordinates(table[:, first:], dtype))
+    regions = family.regions(table, numbers, images, dtype, size)
     if levels is None:
         return regions
-    maps = len(settings.placing[0])
+    maps = len(family.scales(settings.placing))
     own = check.levels("levels", bridge.array(levels), boxes.shape[0], maps)
     return regions._replace(levels=own)
 
@@ -346,7 +343,7 @@ BFLOAT16 = torch.bfloat16  # which NumPy lacks
 
 def argmax_dtype(settings: Settings, shape: Sequence[int]) -> torch.dtype:
     """Return the dtype of the argmax of maps of a shape."""
-    if settings.family.rules.argmax_is_cell and shape[2] * shape[3] > check.MAX_AXIS:
+    if settings.rules.argmax_is_cell and shape[2] * shape[3] > check.MAX_AXIS:
         return torch.int64
     return torch.int32
 

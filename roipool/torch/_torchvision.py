@@ -33,7 +33,7 @@ def _without_bytes(name: str) -> Family:
 
 # The initial value of torchvision's maxima.
 ROI_POOL = _without_bytes("roi_pool")
-ROI_POOL.rules = conventions.CELLS_FROM_LOWEST_FLOAT32
+ROI_POOL.max_rules = conventions.CELLS_FROM_LOWEST_FLOAT32
 ROI_ALIGN = _without_bytes("roi_align")
 PS_ROI_ALIGN = FAMILIES["ps_roi_align"]
 

@@ -1,0 +1,210 @@
+"""Tensors as a library of ``roipool._arrays``, whose functions are those of its `Library`.
+
+Calls on tensors are checked as those on NumPy's arrays are, and computed by the operators, which
+autograd, compilers and transforms know. Values are read where they are known: those of tensors on
+the CPU, outside of programs that are traced or batched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from roipool import _cpu
+from roipool._arguments import Regions
+from roipool._dtypes import BYTES, numpy_dtype
+from roipool._layout import Layout, Shape4, nchw_view, nhwc_view
+from roipool._pooling import Pooling
+from roipool.torch import _namespace
+from roipool.torch._autograd import call, device_of_plain
+from roipool.torch._families import ANY_AVERAGE, ANY_AVERAGE_OF_MAPS, ANY_MAXIMUM, Settings
+from roipool.torch._memory import HOST, are_channels_last, check_memory, is_channels_last
+from roipool.torch._namespace import DTYPES, concatenate as join, tensor_dtype
+from roipool.torch._positions import argmax_at, argmax_positions
+
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+OTHERS = {torch.complex64: "complex64", torch.complex128: "complex128"}
+
+engine = None
+
+
+def xp() -> ModuleType:
+    """Return the namespace whose functions are named as NumPy's."""
+    return _namespace
+
+
+def dtype(tensor: Tensor) -> np.dtype[Any]:
+    """Return the dtype of a tensor as NumPy's."""
+    name = NAMES.get(tensor.dtype) or OTHERS.get(tensor.dtype)
+    return np.dtype(object) if name is None else numpy_dtype(name)
+
+
+def astype(tensor: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """Return a tensor in a dtype: the same one if it has it already."""
+    return tensor.to(tensor_dtype(dtype))
+
+
+def device(tensor: Tensor) -> AbstractContextManager[Any] | None:
+    """Return a context in which new tensors lie on the device of a tensor."""
+    return None if tensor.device.type == "cpu" else tensor.device
+
+
+def device_number(tensor: Tensor) -> Any:
+    """Return the device that holds a tensor."""
+    return tensor.device
+
+
+def check_address(name: str, tensor: Tensor) -> None:
+    """Raise an error if a tensor has no memory of its own that can be read as an array."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "sparse"
+        raise TypeError(f"{name} must be a dense tensor, got a {kind} one")
+    if device_of_plain(tensor) is not None:
+        check_memory(**{name: tensor})
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """Return the tensor."""
+    return tensor
+
+
+def readable(tensor: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """Return a tensor in a dtype; operators take any strides."""
+    return tensor.to(tensor_dtype(dtype))
+
+
+table = readable
+
+
+def swapped_pairs(table: Tensor) -> Tensor:
+    """Return a table with the two columns of each pair exchanged."""
+    return table.reshape(-1, 2, 2).flip(2).reshape(-1, 4)
+
+
+def boxes_and_images(rows: Tensor, images: int) -> tuple[Tensor, Tensor, int]:
+    """Return the boxes and the batch indices of a table, and the first wrong row, or -1."""
+    values = checked_values(rows)
+    if values is None:
+        return rows[:, 1:], rows[:, 0].detach(), -1
+    _, indices, wrong = _cpu.boxes_and_images(values, images)
+    return rows[:, 1:], torch.from_numpy(indices), wrong
+
+
+def checked_values(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+    """Return a tensor's values on the host where they are known, else None."""
+    if torch.compiler.is_compiling() or device_of_plain(tensor) != "CPU":
+        return None
+    return host_copy(tensor)
+
+
+def host_copy(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor's values on the host."""
+    values = tensor.detach().cpu().resolve_neg()
+    return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
+
+
+def concatenate(parts: Sequence[Tensor], columns: int, dtype: Any) -> tuple[Tensor, Tensor]:
+    """Return tables one below the other, and for each row the index of its table."""
+    if not parts:
+        return torch.empty(0, columns, dtype=tensor_dtype(dtype)), torch.empty(0, dtype=torch.int64)
+    numbers = [
+        torch.full((part.shape[0],), number, dtype=torch.int64, device=part.device)
+        for number, part in enumerate(parts)
+    ]
+    return join(parts), torch.cat(numbers)
+
+
+# ---- What operators compute
+
+
+def _in_order(maps: Tensor, layout: Layout) -> Tensor:
+    return nchw_view(maps) if layout == "NHWC" else maps
+
+
+def _from_nchw(maps: Tensor, layout: Layout) -> Tensor:
+    return nhwc_view(maps) if layout == "NHWC" else maps
+
+
+class _Verbs:
+    """The functions of ``roipool._pooling.Verbs``, by the operators of any request."""
+
+    argmax_positions = staticmethod(argmax_positions)
+    argmax_at = staticmethod(argmax_at)
+
+    def average(self, features: Sequence[Tensor], regions: Regions, pooling: Pooling) -> Tensor:
+        """Return pooled values: weighted averages, from the map of each box's level."""
+        maps = [_in_order(each, pooling.layout) for each in features]
+        pooled = call("average", _average_settings(pooling), *regions, *maps)
+        return _from_nchw(pooled, pooling.layout)
+
+    def average_backward(
+        self, grad_output: Tensor, regions: Regions, pooling: Pooling, shapes: Sequence[Shape4]
+    ) -> list[Tensor]:
+        """Return the gradient of an average with respect to each of the maps of such shapes."""
+        gradient = _in_order(grad_output, pooling.layout)
+        settings = _gradient_settings(_average_settings(pooling), gradient, pooling, shapes)
+        found = call("average_backward", settings, *regions, gradient)
+        return [_from_nchw(each, pooling.layout) for each in found]
+
+    def average_backward_boxes(
+        self, grad_output: Tensor, features: Sequence[Tensor], regions: Regions, pooling: Pooling
+    ) -> Tensor:
+        """Return the gradient of an average with respect to each number of each box."""
+        arrays = [_in_order(each, pooling.layout) for each in (grad_output, *features)]
+        slopes: Tensor = call(
+            "average_backward_boxes", _average_settings(pooling), *regions, *arrays
+        )
+        return slopes
+
+    def maximum(self, features: Tensor, regions: Regions, pooling: Pooling) -> tuple[Any, Any]:
+        """Return maxima and their argmax."""
+        maps = _in_order(features, pooling.layout)
+        found = call("maximum", ANY_MAXIMUM.settings_of(pooling), *regions, maps)
+        pooled, argmax = (_from_nchw(each, pooling.layout) for each in found)
+        return pooled, argmax
+
+    def maximum_backward(
+        self,
+        grad_output: Tensor,
+        argmax: Tensor,
+        regions: Regions,
+        pooling: Pooling,
+        shape: Shape4,
+    ) -> Tensor:
+        """Return the gradient of a maximum with respect to the features."""
+        gradient, chosen = (_in_order(each, pooling.layout) for each in (grad_output, argmax))
+        own = ANY_MAXIMUM.settings_of(pooling)
+        settings = _gradient_settings(own, gradient, pooling, [shape])
+        (found,) = call("maximum_backward", settings, *regions, gradient, chosen)
+        return _from_nchw(found, pooling.layout)
+
+    def rounded(self, values: Tensor, dtype: np.dtype[Any]) -> Tensor:
+        """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
+        own = tensor_dtype(dtype)
+        if dtype.name in BYTES:
+            limits = torch.iinfo(own)
+            values = values.nan_to_num().clamp(limits.min, limits.max).round()
+        return values.to(own)
+
+
+def _average_settings(pooling: Pooling) -> Settings:
+    return (ANY_AVERAGE_OF_MAPS if pooling.scales else ANY_AVERAGE).settings_of(pooling)
+
+
+def _gradient_settings(
+    settings: Settings, gradient: Tensor, pooling: Pooling, shapes: Sequence[Shape4]
+) -> Settings:
+    """Return the settings of a gradient with respect to maps of such shapes."""
+    if pooling.layout == "NHWC":
+        shapes = [(shape[0], shape[3], shape[1], shape[2]) for shape in shapes]
+    last = is_channels_last(gradient)
+    return settings._replace(shapes=tuple(map(tuple, shapes)), channels_last=last)
+
+
+verbs = _Verbs()
