@@ -12,26 +12,33 @@ apply only to NumPy arrays, unless enabled by :func:`roipool.set_debug`. On a GP
 to nothing and has no gradient.
 """
 
-from roipool.compat import (
-    caffe,
-    chainer,
-    chainercv,
-    detectron2,
-    maskrcnn_benchmark,
-    medicaldetectiontoolkit,
-    medvision,
-    megengine,
-    mmcv,
-    model_garden,
-    mxnet,
-    onnx,
-    openvino,
-    paddle,
-    precise_roi_pooling,
-    roialign_pytorch,
-    tensorflow,
-    torchvision,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roipool._lazy import importer_of
+
+if TYPE_CHECKING:
+    from roipool.compat import (
+        caffe,
+        chainer,
+        chainercv,
+        detectron2,
+        maskrcnn_benchmark,
+        medicaldetectiontoolkit,
+        medvision,
+        megengine,
+        mmcv,
+        model_garden,
+        mxnet,
+        onnx,
+        openvino,
+        paddle,
+        precise_roi_pooling,
+        roialign_pytorch,
+        tensorflow,
+        torchvision,
+    )
 
 __all__ = [
     "caffe",
@@ -53,3 +60,11 @@ __all__ = [
     "tensorflow",
     "torchvision",
 ]
+
+if not TYPE_CHECKING:  # a program needs few of them
+    __getattr__ = importer_of(__name__, __all__)
+
+
+def __dir__() -> list[str]:
+    """Return the names of the modules, imported or not."""
+    return sorted(__all__)

@@ -1,8 +1,10 @@
-"""Pooling calls do not import `roipool.tools`, which is for the command line."""
+"""What imports what: programs load no more than they call."""
 
 from __future__ import annotations
 
 import ast
+import pickle
+import pkgutil
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 from _support.run_python import run_python
 from _support.sources import SOURCES
 
+from roipool import compat
 from roipool.tools import libraries
 
 # Prints the modules of `roipool.tools` that are imported, on one line.
@@ -45,6 +48,62 @@ def test_pooling_and_verification_import_no_tools() -> None:
 def test_pooling_imports_no_table_of_systems() -> None:
     code = "import sys, roipool, roipool.compat; print('roipool.systems' in sys.modules)"
     assert run_python(code).stdout == "False\n"
+
+
+# Prints the modules of roipool that are imported, on one line.
+LOADED = "print(*sorted(name for name in sys.modules if name.startswith('roipool')))"
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return the modules of roipool that a new process imports for this code."""
+    done = run_python(f"import sys\n{code}\n{LOADED}")
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_import_loads_the_core_alone() -> None:
+    """Its 35 modules, of which 13 are operations; neither `compat` nor the oracle."""
+    loaded = loaded_by("import roipool")
+    assert not {name for name in loaded if name.startswith(("roipool.compat", "roipool.reference"))}
+    assert len(loaded) <= 40
+
+
+def test_a_system_loads_no_other_system() -> None:
+    loaded = loaded_by("import roipool\nroipool.compat.caffe.roi_pooling")
+    systems = {f"roipool.compat.{name}" for name in compat.__all__}
+    assert loaded & systems == {"roipool.compat.caffe"}
+    assert "roipool.reference" not in loaded
+
+
+def test_modules_that_are_not_imported_are_found() -> None:
+    """By `dir`, in completions, in misspellings, by `import *` and in pickles."""
+    names = sorted(compat.__all__)
+    found = [module.name for module in pkgutil.iter_modules(compat.__path__)]
+    assert names == sorted(name for name in found if not name.startswith("_"))
+    pickled = pickle.dumps([compat.mmcv.roi_align, compat.mmcv.RoIAlign(7)])
+    code = f"""
+        import pickle, rlcompleter, sys
+        import roipool
+        assert dir(roipool) == sorted(roipool.__all__) and "compat" not in vars(roipool)
+        complete = rlcompleter.Completer({{"roipool": roipool}}).attr_matches
+        assert complete("roipool.comp") == ["roipool.compat"]
+        assert dir(roipool.compat) == {names} and "mmcv" not in vars(roipool.compat)
+        assert complete("roipool.compat.mm") == ["roipool.compat.mmcv"]
+        assert roipool.compat.mmcv is sys.modules["roipool.compat.mmcv"]
+        for package in (roipool, roipool.compat):
+            try:
+                package.referenc
+            except AttributeError as error:
+                wanted = f"module '{{package.__name__}}' has no attribute 'referenc'"
+                assert (str(error), error.name, error.obj) == (wanted, "referenc", package)
+        exec("from roipool.compat import *", names := {{}})
+        assert {{*names}} - {{"__builtins__"}} == {{*roipool.compat.__all__}}
+    """
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    code = f"import pickle\nfunction, layer = pickle.loads({pickled!r})\nprint(function, layer)"
+    done = run_python(code)
+    assert done.stdout.startswith("<function roi_align at "), done.stderr
 
 
 @pytest.mark.parametrize("library", ["dask", "jax", "torch"])
