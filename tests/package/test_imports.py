@@ -1,13 +1,15 @@
-"""What imports what: programs load no more than they call."""
+"""What imports what: programs load no more than they call, and no imports form a circle."""
 
 from __future__ import annotations
 
 import ast
 import pickle
 import pkgutil
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -114,7 +116,10 @@ def test_front_ends_import_no_tools(library: str) -> None:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the modules that a file names in its imports, relative ones in full."""
+    """Yield the modules that a file names in its imports, relative ones in full.
+
+    Imports within functions count, and those for type checkers, and calls of `import_module`.
+    """
     package = path.relative_to(SOURCES).parent.parts
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -123,6 +128,26 @@ def imported(path: Path) -> Iterator[str]:
             above = package[: len(package) + 1 - node.level] if node.level else ()
             module = ".".join((*above, *filter(None, [node.module])))
             yield from (f"{module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (one.value for one in node.args if isinstance(one, ast.Constant))
+
+
+def test_no_imports_form_a_circle() -> None:
+    """Each file can be read after those that it needs."""
+    modules = {
+        ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (SOURCES / "roipool").rglob("*.py")
+    }
+    compiled = "roipool._cpu"
+    known = {*modules, compiled}
+    needed: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        named = (name if name in known else name.rpartition(".")[0] for name in imported(path))
+        needed[module] = {name for name in named if name in known and name != module}
+    source = (SOURCES / "roipool" / "_cpu.pyx").read_text()
+    needed[compiled] = {*re.findall(r"^from (roipool\S*) import", source, re.MULTILINE)}
+    assert sum(map(len, needed.values())) > len(modules)
+    TopologicalSorter(needed).prepare()  # a CycleError names the modules of a circle
 
 
 def test_only_programs_import_tools() -> None:
