@@ -6,6 +6,9 @@ depends on memory contents, the result is defined and the docstring says so. Eve
 ``..._backward``; if the original's gradient is not the derivative of its own forward,
 ``exact_gradient=True`` returns the derivative.
 
+Every function takes the arrays that roipool's own operations take: those of NumPy, CuPy, PyTorch,
+JAX and Dask, and any other with DLPack.
+
 CuPy arrays give CuPy arrays, computed on their device without synchronisation. Checks of values (of
 batch indices beyond the batch, of coordinates that must be finite, of an argmax outside the map)
 apply only to NumPy arrays, unless enabled by :func:`roipool.set_debug`. On a GPU such a box pools
