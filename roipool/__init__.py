@@ -6,6 +6,8 @@ version with its own names and numbers, ``roipool.reference`` the slow and obvio
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 try:
     from roipool import _cpu  # noqa: F401
 except ImportError as _error:  # private: checkers would count it among the package's names
@@ -14,8 +16,8 @@ except ImportError as _error:  # private: checkers would count it among the pack
         "first (pip install .) and leave the folder, or install it in place (pip install -e .)."
     ) from _error
 
-from roipool import compat, reference
 from roipool._front_ends import load_front_ends
+from roipool._lazy import importer_of
 from roipool._settings import (
     free_memory,
     get_cache_limit,
@@ -73,6 +75,11 @@ from roipool.ops.roi_align_rotated import (
 )
 from roipool.ops.roi_average_pool import roi_average_pool, roi_average_pool_backward
 from roipool.ops.roi_pool import roi_pool, roi_pool_backward
+
+if TYPE_CHECKING:
+    from roipool import compat, reference
+else:  # most programs need neither
+    __getattr__ = importer_of(__name__, ("compat", "reference"))
 
 __all__ = [
     "__version__",

@@ -29,3 +29,6 @@ def install(*extras: str, index: str = INDEX) -> str:
     """Return how one of some extras is installed."""
     wanted = " or ".join(requirement(extra, index) for extra in extras)
     return f"pip install {wanted}" + ("" if index else " in a checkout of roipool")
+
+
+CUPY_EXTRAS = f"{install('cuda12', 'cuda13')}, to match the CUDA driver"

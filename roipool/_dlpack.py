@@ -133,8 +133,8 @@ def _memory(function: Callable[..., Any], value: Any) -> Any:
             return _host_memory(function, value)
     except (AttributeError, BufferError, NotImplementedError, RuntimeError, ValueError) as error:
         raise TypeError(
-            f"{function.__name__}: a {_type_name(value)} hands over no values ({error}). Within a "
-            "compiled or lazy graph, call roipool by the library's own way to call NumPy"
+            f"{function.__name__}: a {_type_name(value)} has no readable values ({error}). Inside "
+            "a compiled graph, use the library's callback, such as tf.numpy_function"
         ) from None
     raise TypeError(
         f"{function.__name__}: a {_type_name(value)} is on a device that neither NumPy nor CuPy "

@@ -87,7 +87,7 @@ def levels_of_scales(scales: Sequence[float]) -> tuple[int, int]:
     successive_halves("spatial_scales", scales, " without levels")
     if last > MAX_LEVEL:
         raise ValueError(
-            f"spatial_scales must end at level {MAX_LEVEL} without levels: from {first} on "
-            f"these are {len(scales)}"
+            f"without levels, spatial_scales may reach level {MAX_LEVEL}; these go from {first} to "
+            f"{last}"
         )
     return first, last

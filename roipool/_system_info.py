@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 
 from roipool import _cpu
-from roipool._addresses import install
+from roipool._addresses import CUPY_EXTRAS
 from roipool._settings import MIB, get_cache_limit, get_num_threads, threads_source
 from roipool._version import __version__
-
-CUPY_EXTRAS = f"{install('cuda12', 'cuda13')}, to match the CUDA driver"
 
 _CPUINFO = Path("/proc/cpuinfo")
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from roipool._addresses import CUPY_EXTRAS
 from roipool._arguments import Regions
 from roipool._cuda import launch
 from roipool._cuda.arguments import Argument
@@ -37,7 +38,6 @@ from roipool._layout import (
     nhwc_view,
 )
 from roipool._pooling import Pooling
-from roipool._system_info import CUPY_EXTRAS
 
 try:
     import cupy

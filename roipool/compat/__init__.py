@@ -6,32 +6,42 @@ depends on memory contents, the result is defined and the docstring says so. Eve
 ``..._backward``; if the original's gradient is not the derivative of its own forward,
 ``exact_gradient=True`` returns the derivative.
 
+Every function takes the arrays that roipool's own operations take: those of NumPy, CuPy, PyTorch,
+JAX and Dask, and any other with DLPack.
+
 CuPy arrays give CuPy arrays, computed on their device without synchronisation. Checks of values (of
 batch indices beyond the batch, of coordinates that must be finite, of an argmax outside the map)
 apply only to NumPy arrays, unless enabled by :func:`roipool.set_debug`. On a GPU such a box pools
 to nothing and has no gradient.
 """
 
-from roipool.compat import (
-    caffe,
-    chainer,
-    chainercv,
-    detectron2,
-    maskrcnn_benchmark,
-    medicaldetectiontoolkit,
-    medvision,
-    megengine,
-    mmcv,
-    model_garden,
-    mxnet,
-    onnx,
-    openvino,
-    paddle,
-    precise_roi_pooling,
-    roialign_pytorch,
-    tensorflow,
-    torchvision,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roipool._lazy import importer_of
+
+if TYPE_CHECKING:
+    from roipool.compat import (
+        caffe,
+        chainer,
+        chainercv,
+        detectron2,
+        maskrcnn_benchmark,
+        medicaldetectiontoolkit,
+        medvision,
+        megengine,
+        mmcv,
+        model_garden,
+        mxnet,
+        onnx,
+        openvino,
+        paddle,
+        precise_roi_pooling,
+        roialign_pytorch,
+        tensorflow,
+        torchvision,
+    )
 
 __all__ = [
     "caffe",
@@ -53,3 +63,11 @@ __all__ = [
     "tensorflow",
     "torchvision",
 ]
+
+if not TYPE_CHECKING:  # a program needs few of them
+    __getattr__ = importer_of(__name__, __all__)
+
+
+def __dir__() -> list[str]:
+    """Return the names of the modules, imported or not."""
+    return sorted(__all__)

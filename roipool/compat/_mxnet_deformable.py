@@ -10,6 +10,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._errors import shown
 from roipool.compat import _conventions as conventions
 from roipool.compat import _deformable_ps as deformable
 
@@ -21,6 +22,12 @@ FORM = Form(
     read=functools.partial(conventions.numbered_boxes, unknown_image="zero"),
 )
 DEFORMABLE_FORM = FORM._replace(offsets="trans", moves_by_class=True)
+
+
+def check_name(name: Any) -> None:
+    """Check the name of an operator in a graph, which has no effect."""
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a str or None, got {shown(name)}")
 
 
 def _deformable(
@@ -55,6 +62,8 @@ def contrib_DeformablePSROIPooling(  # noqa: N802
     sample_per_part: int = 1,
     trans_std: float = 0.0,
     no_trans: bool = False,
+    *,
+    name: str | None = None,
 ) -> Array:
     """Deformable position-sensitive pooling like ``mxnet.contrib.DeformablePSROIPooling``.
 
@@ -83,6 +92,8 @@ def contrib_DeformablePSROIPooling(  # noqa: N802
         Multiplies offsets to give shares of the box's sides, from 0 to 1; kept in float32.
     no_trans : bool
         Whether no bin moves; `trans` is then not read.
+    name : str, optional
+        Ignored: the name of the operator in a graph.
 
     Returns
     -------
@@ -114,6 +125,7 @@ def contrib_DeformablePSROIPooling(  # noqa: N802
     """
     trans = deformable.offsets_unless(no_trans, "trans", trans)
     with deformable.FloatCall(DEFORMABLE_FORM, data=data, rois=rois, trans=trans) as call:
+        check_name(name)
         placed, size, parts = _deformable(
             spatial_scale, group_size, pooled_size, part_size, sample_per_part, trans_std
         )

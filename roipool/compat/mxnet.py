@@ -81,6 +81,7 @@ def ROIPooling(  # noqa: N802 - MXNet's name
     spatial_scale: float,
     *,
     return_argmax: bool = False,
+    name: str | None = None,
 ) -> Array | tuple[Array, Array]:
     """Max ROI pooling as ``mxnet.nd.ROIPooling``.
 
@@ -96,6 +97,8 @@ def ROIPooling(  # noqa: N802 - MXNet's name
         Map cells per image pixel, from 0 to 1, kept in float32.
     return_argmax : bool
         Also return the operator's hidden second output, which the backward needs.
+    name : str, optional
+        Ignored: the name of the operator in a graph.
 
     Returns
     -------
@@ -117,10 +120,9 @@ def ROIPooling(  # noqa: N802 - MXNet's name
              [18., 19.]]]], dtype=float32)
     """
     with Call(FORM, data=data, rois=rois) as call:
-        placed, size = (
-            Definition("roi_pool", _scale(spatial_scale)),
-            _pair(pooled_size),
-        )
+        _mxnet_deformable.check_name(name)
+        placed = Definition("roi_pool", _scale(spatial_scale))
+        size = _pair(pooled_size)
         maps, regions, pooling = call.checked_forward(placed, size, rules=CELLS_FROM_LOWEST_FLOAT32)
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
@@ -189,6 +191,8 @@ def contrib_ROIAlign(  # noqa: N802
     sample_ratio: int = -1,
     position_sensitive: bool = False,
     aligned: bool = False,
+    *,
+    name: str | None = None,
 ) -> Array:
     """Average ROI align as ``mxnet.nd.contrib.ROIAlign``.
 
@@ -209,6 +213,8 @@ def contrib_ROIAlign(  # noqa: N802
         ``(c * rows + row) * columns + column``.
     aligned : bool
         Shift by half a cell. (The original aborts on an empty box then.)
+    name : str, optional
+        Ignored: the name of the operator in a graph.
 
     Returns
     -------
@@ -238,6 +244,7 @@ def contrib_ROIAlign(  # noqa: N802
              [15., 16.]]]], dtype=float32)
     """
     with Call(FORM, data=data, rois=rois) as call:
+        _mxnet_deformable.check_name(name)
         placed = _align(spatial_scale, sample_ratio, position_sensitive, aligned)
         maps, regions, pooling = call.checked_forward(placed, _pair(pooled_size))
         return call.average([maps], regions, pooling)
@@ -285,6 +292,8 @@ def contrib_PSROIPooling(  # noqa: N802
     output_dim: int,
     pooled_size: int,
     group_size: int = 0,
+    *,
+    name: str | None = None,
 ) -> Array:
     """Position-sensitive ROI pooling like ``mxnet.contrib.PSROIPooling``: R-FCN's rule.
 
@@ -302,6 +311,8 @@ def contrib_PSROIPooling(  # noqa: N802
         Bins, down and across.
     group_size : int
         Groups of bins, down and across; 0: as many as bins.
+    name : str, optional
+        Ignored: the name of the operator in a graph.
 
     Returns
     -------
@@ -327,6 +338,7 @@ def contrib_PSROIPooling(  # noqa: N802
              [64., 91.]]]], dtype=float32)
     """
     with Call(FORM, data=data, rois=rois) as call:
+        _mxnet_deformable.check_name(name)
         placed, size = _position_sensitive(spatial_scale, pooled_size, group_size)
         maps, regions, pooling = call.checked_forward(placed, size)
         conventions.check_output_dim(output_dim, "data", maps.shape[1], pooling)
@@ -386,6 +398,8 @@ def contrib_RROIAlign(  # noqa: N802
     pooled_size: Sequence[int],
     spatial_scale: float,
     sampling_ratio: int = -1,
+    *,
+    name: str | None = None,
 ) -> Array:
     """Average ROI align of rotated boxes as ``mxnet.nd.contrib.RROIAlign``.
 
@@ -403,6 +417,8 @@ def contrib_RROIAlign(  # noqa: N802
         Map cells per image pixel, from 0 to 1, kept in float32.
     sampling_ratio : int
         Samples per bin and axis; 0 or less is adaptive.
+    name : str, optional
+        Ignored: the name of the operator in a graph.
 
     Returns
     -------
@@ -424,6 +440,7 @@ def contrib_RROIAlign(  # noqa: N802
              [16., 11.]]]], dtype=float32)
     """
     with Call(ROTATED_FORM, data=data, rois=rois) as call:
+        _mxnet_deformable.check_name(name)
         placed = _rotated.definition(_scale(spatial_scale), sampling_ratio, False)
         maps, regions, pooling = call.checked_forward(placed, _pair(pooled_size))
         return call.average([maps], regions, pooling)
@@ -469,6 +486,7 @@ def ROIAlign(  # noqa: N802
     spatial_scale: float,
     *,
     return_argmax: bool = False,
+    name: str | None = None,
 ) -> Array | tuple[Array, Array, Array]:
     """Max ROI align as the older ``ROIAlign`` operator for MXNet (Elaine Bao's).
 
@@ -487,6 +505,8 @@ def ROIAlign(  # noqa: N802
         Map cells per image pixel, from 0 to 1, kept in float32.
     return_argmax : bool
         Also return the operator's hidden outputs, which the backward needs.
+    name : str, optional
+        Ignored: the name of the operator in a graph.
 
     Returns
     -------
@@ -514,10 +534,9 @@ def ROIAlign(  # noqa: N802
              [20.5, 22. ]]]], dtype=float32)
     """
     with Call(FORM, data=data, rois=rois) as call:
-        placed, size = (
-            Definition("mxnet_roi_align", _scale(spatial_scale)),
-            _pair(pooled_size),
-        )
+        _mxnet_deformable.check_name(name)
+        placed = Definition("mxnet_roi_align", _scale(spatial_scale))
+        size = _pair(pooled_size)
         maps, regions, pooling = call.checked_forward(placed, size, rules=FROM_LOWEST_FLOAT32)
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)

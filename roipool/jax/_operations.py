@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import roipool
 from roipool import _arguments as check
 from roipool import _levels
 from roipool._arrays import NUMPY
@@ -35,6 +34,7 @@ from roipool._layout import (
 )
 from roipool._requests import Arguments, Request, RequestsOf, bins_of, public_functions
 from roipool.jax._primitives import bind
+from roipool.ops import multilevel_roi_align
 
 Array = Any
 
@@ -533,7 +533,7 @@ def assign_levels(given: Arguments) -> Array:
         raise ValueError(f"rois must have shape (K, 5) or (K, 4); got {rois.shape}")
     options = {name: value for name, value in given.items() if name != "rois"}
     if isinstance(rois, np.ndarray):
-        return jnp.asarray(roipool.assign_levels(rois, **options))
+        return jnp.asarray(multilevel_roi_align.assign_levels(rois, **options))
     return levels_of(rois[:, rois.shape[1] - 4 :], **options)
 
 

@@ -159,7 +159,7 @@ def _values_at(request: Request, maps: Array, argmax: Array, boxes: Array, indic
     """Return the values of maps where an argmax says; 0 where it is -1."""
     pooling = request.pooling
     if not pooling.rules.argmax_is_cell:
-        raise request.refusal("second derivatives, nor forward mode, of a maximum of samples")
+        raise request.refusal("second or forward-mode derivatives for mode='max'")
     if 0 in maps.shape:  # no cell that an argmax could name
         return jnp.zeros(argmax.shape, maps.dtype)
     image = indices[:, None, None, None]

@@ -394,7 +394,7 @@ def values_at(ctx: Any, maps: Tensor) -> Tensor:
     """Return the values of maps where the argmax of a maximum says; 0 where it is -1."""
     boxes, indices, _, argmax = ctx.saved_tensors
     if not ctx.settings.rules.argmax_is_cell:
-        raise ctx.settings.refusal("second derivatives, nor forward mode, of a maximum of samples")
+        raise ctx.settings.refusal("second or forward-mode derivatives for mode='max'")
     images, channels, height, width = maps.shape
     image = (boxes[:, 0] if indices is None else indices).long().clamp(0, max(images - 1, 0))
     plane = image[:, None] * channels + torch.arange(channels, device=maps.device)

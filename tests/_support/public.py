@@ -13,9 +13,8 @@ import roipool
 def public_functions() -> set[str]:
     """Return the functions of roipool and roipool.compat, without the oracle."""
     systems = [module.name for module in pkgutil.iter_modules(roipool.compat.__path__)]
-    found = {
-        name for name in roipool.__all__ if inspect.isfunction(inspect.unwrap(vars(roipool)[name]))
-    }
+    public = {name: inspect.unwrap(getattr(roipool, name)) for name in roipool.__all__}
+    found = {name for name, value in public.items() if inspect.isfunction(value)}
     for system in systems:
         if not system.startswith("_"):
             found.update(f"compat.{system}.{name}" for name in _of(getattr(roipool.compat, system)))

@@ -12,7 +12,7 @@ from _support.run_python import NOT_INSTALLED, run_python
 
 import roipool
 from roipool import _cpu, _system_info
-from roipool._system_info import CUPY_EXTRAS
+from roipool._addresses import CUPY_EXTRAS
 from roipool.cli import main
 
 # A stand-in for CuPy.

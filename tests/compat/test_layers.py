@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,31 @@ def test_signatures_are_the_systems_own(function: Any, signature: str) -> None:
     positional = [p.replace(annotation=p.empty) for p in parameters if p.kind != p.KEYWORD_ONLY]
     shown = ", ".join(str(p) for p in positional)
     assert shown == signature or shown.startswith(f"{signature}, scale_pred=None")
+
+
+def test_mxnet_takes_names_of_operators() -> None:
+    """They have no effect."""
+    box, turned, maps = [[0, 1, 1, 3, 3]], [[0, 2, 2, 2, 2, 30]], np.tile(PROBE, (1, 4, 1, 1))
+    pools: dict[str, Callable[..., Any]] = {
+        "ROIPooling": lambda **name: mxnet.ROIPooling(PROBE, box, (2, 2), 1.0, **name),
+        "ROIAlign": lambda **name: mxnet.ROIAlign(PROBE, box, (2, 2), 1.0, **name),
+        "contrib_ROIAlign": lambda **name: mxnet.contrib_ROIAlign(PROBE, box, (2, 2), 1.0, **name),
+        "contrib_RROIAlign": lambda **name: mxnet.contrib_RROIAlign(
+            PROBE, turned, (2, 2), 1.0, **name
+        ),
+        "contrib_PSROIPooling": lambda **name: mxnet.contrib_PSROIPooling(
+            maps, box, 1.0, 1, 2, **name
+        ),
+        "contrib_DeformablePSROIPooling": lambda **name: mxnet.contrib_DeformablePSROIPooling(
+            maps, box, None, 1.0, 1, 2, 2, no_trans=True, **name
+        ),
+    }
+    assert {*pools} == {name for name in mxnet.__all__ if "_backward" not in name}
+    for pool in pools.values():
+        for name in ("roi_pool", None, ""):
+            np.testing.assert_array_equal(pool(name=name), pool())
+        with pytest.raises(TypeError, match="name must be a str or None, got 3"):
+            pool(name=3)
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ class PaddleLearning(Other):
     [
         (Elsewhere, "roi_align: .*Elsewhere is on a device"),
         (OnGpu, "roi_align: .*OnGpu is on a GPU, for which CuPy"),
-        (Lazy, "roi_align: .*Lazy hands over no values .no values yet"),
+        (Lazy, "roi_align: .*Lazy has no readable values .no values yet.*callback"),
         (Learning, "roi_align: .*Learning that requires a gradient .*detach"),
         (PaddleLearning, "roi_align: .*PaddleLearning that requires a gradient .*detach"),
     ],

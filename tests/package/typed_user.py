@@ -154,6 +154,8 @@ def wrong_words(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) -> 
     roipool.jax.crop_and_resize(array, array, array, 7, method="")  # type: ignore[arg-type]
     mmcv.roi_align(maps, maps, 7, pool_mode="mean")  # type: ignore[arg-type]
     onnx.RoiAlign(maps, maps, maps, mode="mean")  # type: ignore[arg-type]
+    roipool.compat.mmvc.roi_align(maps, maps, 7)  # type: ignore[attr-defined]
+    roipool.referenc.roi_align(maps, maps, 7)  # type: ignore[attr-defined]
 
 
 def wrong_arrays(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) -> None:

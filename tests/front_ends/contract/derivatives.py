@@ -190,7 +190,8 @@ class Derivatives(Contract):
             lambda: front_end.gradient(loss_of(of_boxes))(boxes),
             lambda: func.jvp(of_boxes, (boxes,), (boxes,)),
         ]
-        self.check_refused(front_end, refused, "roi_align.*(maximum of samples|respect to boxes)")
+        match = "roi_align.*(mode='max'|maximum of samples|respect to boxes)"
+        self.check_refused(front_end, refused, match)
 
     @staticmethod
     def check_refused(front_end: FrontEnd, refused: list[Callable[[], Any]], message: str) -> None:
