@@ -131,7 +131,7 @@ class PublishedCall:
 
     def forward(self, arrays: Sequence[Any]) -> Any:
         """Return the results that the caller asked for."""
-        return self._published.function(**self._given, **{})
+        return self._published.function(**self._given)
 
     def all_results(self, arrays: Sequence[Any]) -> Any:
         """Return all results, of the arguments with gradients in the place of the caller's."""

@@ -11,6 +11,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 
@@ -71,6 +72,7 @@ def _definition(spatial_scale: float, sampling_ratio: SamplingRatio) -> Definiti
     return Definition("roi_align", scale_above_0(spatial_scale), sampling_of(sampling_ratio))
 
 
+@for_every_array
 def roi_average_align_2d(
     x: Array,
     rois: Any,
@@ -121,6 +123,7 @@ def roi_average_align_2d(
         return check.cast(call.average([maps], regions, pooling), native(x))
 
 
+@for_every_array
 def roi_average_align_2d_backward(
     gy: Array,
     rois: Any,
@@ -155,6 +158,7 @@ def roi_average_align_2d_backward(
         return check.cast(call.average_backward(*checked), native(gy))
 
 
+@for_every_array
 def roi_max_align_2d(
     x: Array,
     rois: Any,
@@ -203,6 +207,7 @@ def roi_max_align_2d(
         return (pooled, argmax) if want_argmax else pooled
 
 
+@for_every_array
 def roi_max_align_2d_backward(
     gy: Array,
     argmax: Array,

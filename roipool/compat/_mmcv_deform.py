@@ -9,6 +9,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
@@ -35,6 +36,7 @@ def _form(offset: Array | None) -> tuple[Form, str]:
     return DEFORM_FORM, "mmcv_deform_roi_pool"
 
 
+@for_every_array
 def deform_roi_pool(
     input: Array,
     rois: Any,
@@ -98,6 +100,7 @@ def deform_roi_pool(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def deform_roi_pool_backward(
     grad_output: Array,
     rois: Any,
@@ -134,6 +137,7 @@ def deform_roi_pool_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
+@for_every_array
 def deform_roi_pool_backward_offset(
     grad_output: Array,
     input: Array,

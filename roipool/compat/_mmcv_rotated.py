@@ -12,6 +12,7 @@ from roipool._arguments import ROTATED
 from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
+from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
@@ -27,6 +28,7 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool, clockwise: 
     return _rotated.definition(scale, sampling_ratio, aligned, clockwise)
 
 
+@for_every_array
 def roi_align_rotated(
     input: Array,
     rois: Any,
@@ -87,6 +89,7 @@ def roi_align_rotated(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def roi_align_rotated_backward(
     grad_output: Array,
     rois: Any,
@@ -226,6 +229,7 @@ class _RiRoI(NamedTuple):
             )
 
 
+@for_every_array
 def riroi_align_rotated(
     features: Array,
     rois: Any,
@@ -296,6 +300,7 @@ def riroi_align_rotated(
         return orientations.mixed(pooled).astype(maps.dtype, copy=False)
 
 
+@for_every_array
 def riroi_align_rotated_backward(
     grad_output: Array,
     rois: Any,

@@ -11,6 +11,7 @@ from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._errors import shown
+from roipool._front_ends import for_every_array
 from roipool.compat import _conventions as conventions
 from roipool.compat import _deformable_ps as deformable
 
@@ -50,6 +51,7 @@ def _deformable(
     return definition, size, (parts[0] or size[0], parts[1] or size[1])
 
 
+@for_every_array
 def contrib_DeformablePSROIPooling(  # noqa: N802
     data: Array,
     rois: Any,
@@ -135,6 +137,7 @@ def contrib_DeformablePSROIPooling(  # noqa: N802
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def contrib_DeformablePSROIPooling_backward(  # noqa: N802
     out_grad: Array,
     rois: Any,
@@ -183,6 +186,7 @@ trans_std, no_trans
         return call.average_backward(gradient, regions, pooling, shape)
 
 
+@for_every_array
 def contrib_DeformablePSROIPooling_backward_trans(  # noqa: N802
     out_grad: Array,
     data: Array,

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from roipool import _arguments as check
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool.compat import _conventions as conventions
 from roipool.compat._deformable_ps import ExactCall, placed
 from roipool.compat._openvino_pooling import POOL_FORM
@@ -32,6 +33,7 @@ def _definition(
     return placed(scale, (samples[0], samples[1]), conventions.EACH_BIN, factor)
 
 
+@for_every_array
 def DeformablePSROIPooling(  # noqa: N802 - OpenVINO's name
     feature_maps: Array,
     coords: Any,
@@ -108,6 +110,7 @@ def DeformablePSROIPooling(  # noqa: N802 - OpenVINO's name
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def DeformablePSROIPooling_backward(  # noqa: N802
     grad_output: Array,
     coords: Any,

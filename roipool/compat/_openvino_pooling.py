@@ -15,6 +15,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call, MaxRules, Pooling
 from roipool.compat import _conventions as conventions
 
@@ -51,6 +52,7 @@ def _pool(method: str, spatial_scale: float) -> Definition:
     return Definition("openvino_roi_pool", scale)
 
 
+@for_every_array
 def ROIPooling(  # noqa: N802 - OpenVINO's name
     input: Array,
     coords: Any,
@@ -107,6 +109,7 @@ def ROIPooling(  # noqa: N802 - OpenVINO's name
         return call.maximum(maps, regions, pooling, return_argmax=False)[0]
 
 
+@for_every_array
 def ROIPooling_backward(  # noqa: N802
     grad_output: Array,
     input: Array,
@@ -215,6 +218,7 @@ def _computed(array: Array) -> Array:
     return check.cast(array, np.dtype(np.float32)) if small else array
 
 
+@for_every_array
 def PSROIPooling(  # noqa: N802 - OpenVINO's name
     input: Array,
     coords: Any,
@@ -286,6 +290,7 @@ def PSROIPooling(  # noqa: N802 - OpenVINO's name
         return check.cast(total / crops.dtype.type(parts), maps.dtype)
 
 
+@for_every_array
 def PSROIPooling_backward(  # noqa: N802
     grad_output: Array,
     coords: Any,

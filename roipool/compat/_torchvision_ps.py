@@ -12,6 +12,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
@@ -25,6 +26,7 @@ def _align(spatial_scale: float, sampling_ratio: int) -> Definition:
     return placed._replace(group_size=conventions.EACH_BIN)
 
 
+@for_every_array
 def ps_roi_pool(
     input: Array,
     boxes: Any,
@@ -90,6 +92,7 @@ def ps_roi_pool(
         return pooled, mapping
 
 
+@for_every_array
 def ps_roi_pool_backward(
     grad_output: Array,
     boxes: Any,
@@ -130,6 +133,7 @@ def ps_roi_pool_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
+@for_every_array
 def ps_roi_align(
     input: Array,
     boxes: Any,
@@ -195,6 +199,7 @@ def _are_flat(regions: Regions, pooling: Pooling) -> Array:
     return are_finite & (((height > -1) & (height <= 0)) | ((width > -1) & (width <= 0)))
 
 
+@for_every_array
 def ps_roi_align_backward(
     grad_output: Array,
     boxes: Any,

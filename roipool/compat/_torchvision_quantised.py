@@ -11,6 +11,7 @@ from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._dtypes import BYTES
 from roipool._errors import shown
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 
@@ -21,6 +22,7 @@ QUANTISED_FORM = Form(
 LEAST_STEP, GREATEST_STEP = 1e-36, 1e36
 
 
+@for_every_array
 def qroi_align(
     input: Array,
     rois: Any,

@@ -15,6 +15,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
@@ -34,6 +35,7 @@ def _check_bins(gradient: Array, pooled_h: Any, pooled_w: Any) -> None:
     conventions.check_bins(FORM.grad_output, gradient, bins, "pooled_h, pooled_w")
 
 
+@for_every_array
 def roi_pooling(
     bottom: Array, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
 ) -> tuple[Array, Array]:
@@ -80,6 +82,7 @@ def roi_pooling(
         return call.maximum(*checked)
 
 
+@for_every_array
 def roi_pooling_backward(
     top_diff: Array,
     argmax: Array,
@@ -140,6 +143,7 @@ def _align_scale(spatial_scale: float, scale_pred: Any) -> float:
     return conventions.float32_number("scale_pred", abs(number))
 
 
+@for_every_array
 def roi_align(
     bottom: Array,
     rois: Any,
@@ -205,6 +209,7 @@ def roi_align(
         return top, argmax_x, argmax_y
 
 
+@for_every_array
 def roi_align_backward(
     top_diff: Array,
     argmax_x: Array,

@@ -18,6 +18,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call, MaxRules, Pooling
 from roipool.compat import _chainer_align
 from roipool.compat import _conventions as conventions
@@ -89,6 +90,7 @@ def _rounded(table: Array, scale: float) -> Array:
         return conventions.library_of(table).xp().rint(table * scale)
 
 
+@for_every_array
 def roi_pooling_2d(
     x: Array,
     rois: Any,
@@ -149,6 +151,7 @@ def roi_pooling_2d(
         return (pooled, argmax) if want_argmax else pooled
 
 
+@for_every_array
 def roi_pooling_2d_backward(
     gy: Array,
     argmax: Array,
@@ -212,6 +215,7 @@ def _beginning(regions: Regions) -> Regions:
     return regions._replace(boxes=boxes - is_end.astype(boxes.dtype))
 
 
+@for_every_array
 def roi_max_pooling_2d(
     x: Array,
     rois: Any,
@@ -276,6 +280,7 @@ def roi_max_pooling_2d(
         return (pooled, argmax) if want_argmax else pooled
 
 
+@for_every_array
 def roi_max_pooling_2d_backward(
     gy: Array,
     argmax: Array,
@@ -315,6 +320,7 @@ def roi_max_pooling_2d_backward(
         return check.cast(result, native(gy))
 
 
+@for_every_array
 def roi_average_pooling_2d(
     x: Array,
     rois: Any,
@@ -361,6 +367,7 @@ def roi_average_pooling_2d(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def roi_average_pooling_2d_backward(
     gy: Array, rois: Any, roi_indices: Any, x_shape: Sequence[int], spatial_scale: float
 ) -> Array:

@@ -20,6 +20,7 @@ from roipool._arguments import Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._errors import shown
+from roipool._front_ends import for_every_array
 from roipool._layout import groups_of_bins
 from roipool._pooling import DEFAULT_RULES, Call, MaxRules, Pooling
 from roipool.compat._chainer_align import (
@@ -154,6 +155,7 @@ def _checked(
 # ---- The functions
 
 
+@for_every_array
 def ps_roi_average_pooling_2d(
     x: Array,
     rois: Any,
@@ -208,6 +210,7 @@ def ps_roi_average_pooling_2d(
         return check.cast(call.average([maps], regions, pooling), native(x))
 
 
+@for_every_array
 def ps_roi_average_pooling_2d_backward(
     gy: Array,
     rois: Any,
@@ -242,6 +245,7 @@ def ps_roi_average_pooling_2d_backward(
         return check.cast(call.average_backward(*checked), native(gy))
 
 
+@for_every_array
 def ps_roi_max_pooling_2d(
     x: Array,
     rois: Any,
@@ -286,6 +290,7 @@ def ps_roi_max_pooling_2d(
         return _maximum(call, x, placed, outsize, _CELLS, return_argmax)
 
 
+@for_every_array
 def ps_roi_max_pooling_2d_backward(
     gy: Array,
     argmax: Array,
@@ -324,6 +329,7 @@ def ps_roi_max_pooling_2d_backward(
         return _maximum_backward(call, gy, argmax, placed, x_shape, _CELLS)
 
 
+@for_every_array
 def ps_roi_average_align_2d(
     x: Array,
     rois: Any,
@@ -371,6 +377,7 @@ def ps_roi_average_align_2d(
         return check.cast(call.average([maps], regions, pooling), native(x))
 
 
+@for_every_array
 def ps_roi_average_align_2d_backward(
     gy: Array,
     rois: Any,
@@ -408,6 +415,7 @@ def ps_roi_average_align_2d_backward(
         )
 
 
+@for_every_array
 def ps_roi_max_align_2d(
     x: Array,
     rois: Any,
@@ -453,6 +461,7 @@ def ps_roi_max_align_2d(
         return _maximum(call, x, placed, outsize, DEFAULT_RULES, return_argmax)
 
 
+@for_every_array
 def ps_roi_max_align_2d_backward(
     gy: Array,
     argmax: Array,

@@ -15,6 +15,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
@@ -39,6 +40,7 @@ def _align(spatial_scale: float, sampling_ratio: int) -> Definition:
     )
 
 
+@for_every_array
 def roi_align(
     input: Array,
     roi: Any,
@@ -94,6 +96,7 @@ def roi_align(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def roi_align_backward(
     grad_output: Array,
     roi: Any,

@@ -14,6 +14,7 @@ import numpy as np
 from roipool import _arguments as check
 from roipool._arguments import Form, Regions
 from roipool._arrays import Array
+from roipool._front_ends import for_every_array
 from roipool._volumes import VolumeCall
 from roipool.compat import _conventions as conventions
 from roipool.compat import _volumes
@@ -45,6 +46,7 @@ FORM = Form(
 )
 
 
+@for_every_array
 def roi_align_3d(
     input: Array,
     boxes: Any,
@@ -103,6 +105,7 @@ def roi_align_3d(
         return call.forward(output_size)
 
 
+@for_every_array
 def roi_align_3d_backward(
     grad_output: Array,
     boxes: Any,

@@ -8,6 +8,7 @@ from typing import Any
 from roipool import _arguments as check
 from roipool._arguments import VOLUMES
 from roipool._arrays import Array
+from roipool._front_ends import for_every_array
 from roipool._volumes import VolumeCall
 from roipool.compat import _conventions as conventions
 from roipool.compat import _volumes
@@ -16,6 +17,7 @@ from roipool.compat._volumes import options_of
 FORM = VOLUMES._replace(read=conventions.numbered_boxes)
 
 
+@for_every_array
 def roi_align_3d(
     features: Array,
     rois: Any,
@@ -75,6 +77,7 @@ def roi_align_3d(
         return call.forward(output_size)
 
 
+@for_every_array
 def roi_align_3d_backward(
     grad_output: Array,
     rois: Any,

@@ -9,6 +9,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat import _deformable_ps as deformable
@@ -27,6 +28,7 @@ def _cells(mode: str, scale: float, *, gathers: bool = False) -> Definition:
     return Definition(name, conventions.float32_number("scale", scale))
 
 
+@for_every_array
 def roi_pooling(
     inp: Array,
     rois: Any,
@@ -87,6 +89,7 @@ def roi_pooling(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def roi_pooling_backward(
     grad_output: Array,
     inp: Array,
@@ -143,6 +146,7 @@ def _definition(
     )
 
 
+@for_every_array
 def roi_align(
     inp: Array,
     rois: Any,
@@ -212,6 +216,7 @@ def roi_align(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def roi_align_backward(
     grad_output: Array,
     inp: Array,
@@ -273,6 +278,7 @@ def _deformable(
     return definition, size
 
 
+@for_every_array
 def deformable_psroi_pooling(
     inp: Array,
     rois: Any,
@@ -347,6 +353,7 @@ def deformable_psroi_pooling(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def deformable_psroi_pooling_backward(
     grad_output: Array,
     rois: Any,
@@ -393,6 +400,7 @@ def deformable_psroi_pooling_backward(
         return call.average_backward(gradient, regions, pooling, shape)
 
 
+@for_every_array
 def deformable_psroi_pooling_backward_trans(
     grad_output: Array,
     inp: Array,

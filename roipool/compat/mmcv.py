@@ -17,6 +17,7 @@ from roipool import _arguments as check
 from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call, MaxRules
 from roipool._types import Mode
 from roipool.compat import _conventions as conventions
@@ -78,6 +79,7 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definiti
     )
 
 
+@for_every_array
 def roi_align(
     input: Array,
     rois: Any,
@@ -162,6 +164,7 @@ def roi_align(
         return pooled, where(no_argmax, none, y), where(no_argmax, none, x)
 
 
+@for_every_array
 def roi_align_backward(
     grad_output: Array,
     rois: Any,
@@ -256,6 +259,7 @@ class RoIAlign(Layer):
     __call__ = forward
 
 
+@for_every_array
 def roi_pool(
     input: Array,
     rois: Any,
@@ -323,6 +327,7 @@ def _skipped(boxes: Array, scale: float) -> Array:
     return ((extent[:, 0] <= 0) | (extent[:, 1] <= 0))[:, None, None, None]
 
 
+@for_every_array
 def roi_pool_backward(
     grad_output: Array,
     rois: Any,
@@ -388,6 +393,7 @@ class RoIPool(Layer):
     __call__ = forward
 
 
+@for_every_array
 def prroi_pool(
     features: Array, rois: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0
 ) -> Array:
@@ -433,6 +439,7 @@ def prroi_pool(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def prroi_pool_backward(
     grad_output: Array, rois: Any, input_shape: Sequence[int], spatial_scale: float = 1.0
 ) -> Array:
@@ -462,6 +469,7 @@ def prroi_pool_backward(
         return call.average_backward(*call.checked_backward(definition, input_shape))
 
 
+@for_every_array
 def prroi_pool_backward_rois(
     grad_output: Array, features: Array, rois: Any, spatial_scale: float = 1.0
 ) -> Array:

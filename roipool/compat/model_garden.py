@@ -18,6 +18,7 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
 from roipool._errors import shown
+from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
@@ -176,6 +177,7 @@ def _rows(boxes: Any, batch_indices: Any) -> _Rows:
 # ---- The functions
 
 
+@for_every_array
 def multilevel_crop_and_resize(
     features: Mapping[str, Array],
     boxes: Any,
@@ -250,6 +252,7 @@ def multilevel_crop_and_resize(
         return _rows(boxes, batch_indices).parted(pooled)
 
 
+@for_every_array
 def multilevel_crop_and_resize_backward(
     grad_output: Array,
     boxes: Any,
@@ -300,6 +303,7 @@ def multilevel_crop_and_resize_backward(
         }
 
 
+@for_every_array
 def multilevel_crop_and_resize_backward_boxes(
     grad_output: Array,
     features: Mapping[str, Array],

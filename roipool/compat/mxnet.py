@@ -17,6 +17,7 @@ from roipool import _arguments as check
 from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._errors import shown
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat import _mxnet_deformable, _rotated
@@ -74,6 +75,7 @@ def _first_places(library: Library, indices: Array, shape: Sequence[int]) -> Arr
     return (first * (shape[2] * shape[3]))[:, :, None, None]
 
 
+@for_every_array
 def ROIPooling(  # noqa: N802 - MXNet's name
     data: Array,
     rois: Any,
@@ -131,6 +133,7 @@ def ROIPooling(  # noqa: N802 - MXNet's name
         return pooled, _absolute(call.library, argmax, regions.batch_indices, maps.shape)
 
 
+@for_every_array
 def ROIPooling_backward(  # noqa: N802
     out_grad: Array, argmax: Array, rois: Any, data_shape: Sequence[int]
 ) -> Array:
@@ -183,6 +186,7 @@ def _align(
     return placed._replace(group_size=conventions.EACH_BIN) if is_sensitive else placed
 
 
+@for_every_array
 def contrib_ROIAlign(  # noqa: N802
     data: Array,
     rois: Any,
@@ -250,6 +254,7 @@ def contrib_ROIAlign(  # noqa: N802
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def contrib_ROIAlign_backward(  # noqa: N802
     out_grad: Array,
     rois: Any,
@@ -285,6 +290,7 @@ def contrib_ROIAlign_backward(  # noqa: N802
         return call.average_backward(*call.checked_backward(placed, data_shape))
 
 
+@for_every_array
 def contrib_PSROIPooling(  # noqa: N802
     data: Array,
     rois: Any,
@@ -345,6 +351,7 @@ def contrib_PSROIPooling(  # noqa: N802
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def contrib_PSROIPooling_backward(  # noqa: N802
     out_grad: Array,
     rois: Any,
@@ -392,6 +399,7 @@ def _position_sensitive(
     return placed, check.size_pair("pooled_size", pooled_size)
 
 
+@for_every_array
 def contrib_RROIAlign(  # noqa: N802
     data: Array,
     rois: Any,
@@ -446,6 +454,7 @@ def contrib_RROIAlign(  # noqa: N802
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def contrib_RROIAlign_backward(  # noqa: N802
     out_grad: Array,
     rois: Any,
@@ -479,6 +488,7 @@ def contrib_RROIAlign_backward(  # noqa: N802
         return call.average_backward(*call.checked_backward(placed, data_shape))
 
 
+@for_every_array
 def ROIAlign(  # noqa: N802
     data: Array,
     rois: Any,
@@ -549,6 +559,7 @@ def ROIAlign(  # noqa: N802
         return pooled, where(nobody, nowhere, x), where(nobody, nowhere, y)
 
 
+@for_every_array
 def ROIAlign_backward(  # noqa: N802
     out_grad: Array,
     maxidx_x: Array,

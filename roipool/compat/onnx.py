@@ -17,6 +17,7 @@ from roipool._arguments import CROPS, Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call, MaxRules
 from roipool._types import Method, Mode
 from roipool.compat import _conventions as conventions
@@ -62,6 +63,7 @@ def _align(
     )
 
 
+@for_every_array
 def RoiAlign(  # noqa: N802 - ONNX's name
     X: Array,  # noqa: N803
     rois: Any,
@@ -133,6 +135,7 @@ def RoiAlign(  # noqa: N802 - ONNX's name
         return call.maximum(maps, regions, pooling, return_argmax=False)[0]
 
 
+@for_every_array
 def RoiAlign_backward(  # noqa: N802
     grad_output: Array,
     X: Array,  # noqa: N803
@@ -175,6 +178,7 @@ def RoiAlign_backward(  # noqa: N802
         return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
 
 
+@for_every_array
 def MaxRoiPool(  # noqa: N802
     X: Array,  # noqa: N803
     rois: Any,
@@ -235,6 +239,7 @@ def _rules(dtype: np.dtype[Any]) -> MaxRules:
     return MaxRules(lowest=lowest, argmax_is_cell=True, nan_restarts=True)
 
 
+@for_every_array
 def MaxRoiPool_backward(  # noqa: N802
     grad_output: Array,
     X: Array,  # noqa: N803
@@ -268,6 +273,7 @@ def MaxRoiPool_backward(  # noqa: N802
         return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
 
 
+@for_every_array
 def CropAndResize(  # noqa: N802 - ONNX Runtime's name
     X: Array,  # noqa: N803
     rois: Any,
@@ -320,6 +326,7 @@ def CropAndResize(  # noqa: N802 - ONNX Runtime's name
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def CropAndResize_backward(  # noqa: N802
     grad_output: Array,
     rois: Any,

@@ -18,6 +18,7 @@ from roipool import _arguments as check
 from roipool._arguments import ROTATED, Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call, MaxRules, Pooling, check_sizes
 from roipool._types import Mode
 from roipool.compat import _conventions as conventions
@@ -82,6 +83,7 @@ def _shifted(regions: Regions, aligned_mode: str) -> Regions:
     return regions._replace(boxes=boxes + boxes.dtype.type(0.5))
 
 
+@for_every_array
 def ROIAlign(  # noqa: N802 - OpenVINO's name
     data: Array,
     rois: Any,
@@ -153,6 +155,7 @@ def ROIAlign(  # noqa: N802 - OpenVINO's name
         return pooled
 
 
+@for_every_array
 def ROIAlign_backward(  # noqa: N802
     grad_output: Array,
     data: Array,
@@ -197,6 +200,7 @@ def ROIAlign_backward(  # noqa: N802
         return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
 
 
+@for_every_array
 def ROIAlignRotated(  # noqa: N802 - OpenVINO's name
     data: Array,
     rois: Any,
@@ -263,6 +267,7 @@ def _align_rotated(sampling_ratio: int, spatial_scale: float, clockwise_mode: bo
     return placed._replace(sampling=check.sampling_pair("sampling_ratio", sampling_ratio))
 
 
+@for_every_array
 def ROIAlignRotated_backward(  # noqa: N802
     grad_output: Array,
     rois: Any,
@@ -361,6 +366,7 @@ def _extractor(
     return _Extractor(Form(features=argument, read=read), definition, (1.0,) * maps)
 
 
+@for_every_array
 def ExperimentalDetectronROIFeatureExtractor(  # noqa: N802 - OpenVINO's name
     rois: Any,
     pyramid_layers: Sequence[Array],
@@ -429,6 +435,7 @@ def ExperimentalDetectronROIFeatureExtractor(  # noqa: N802 - OpenVINO's name
         return call.average(maps, call.regions(maps[0].shape[0], maps[0].dtype), pooling)
 
 
+@for_every_array
 def ExperimentalDetectronROIFeatureExtractor_backward(  # noqa: N802
     grad_output: Array,
     rois: Any,

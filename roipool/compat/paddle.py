@@ -19,6 +19,7 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call, MaxRules
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
@@ -60,6 +61,7 @@ def _align(
     return conventions.roi_align_definition(scale, sampling_ratio, aligned, definition=name)
 
 
+@for_every_array
 def roi_align(
     x: Array,
     boxes: Any,
@@ -122,6 +124,7 @@ def roi_align(
         return pooled
 
 
+@for_every_array
 def roi_align_backward(
     grad_output: Array,
     boxes: Any,
@@ -183,6 +186,7 @@ class RoIAlign(Layer):
     __call__ = forward
 
 
+@for_every_array
 def roi_pool(
     x: Array,
     boxes: Any,
@@ -245,6 +249,7 @@ def roi_pool(
         return (pooled, argmax) if want_argmax else pooled
 
 
+@for_every_array
 def roi_pool_backward(
     grad_output: Array, argmax: Array, boxes: Any, boxes_num: Any, input_shape: Sequence[int]
 ) -> Array:
@@ -297,6 +302,7 @@ class RoIPool(Layer):
     __call__ = forward
 
 
+@for_every_array
 def psroi_pool(
     x: Array,
     boxes: Any,
@@ -343,6 +349,7 @@ def psroi_pool(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def psroi_pool_backward(
     grad_output: Array,
     boxes: Any,
@@ -395,6 +402,7 @@ class PSRoIPool(Layer):
     __call__ = forward
 
 
+@for_every_array
 def distribute_fpn_proposals(
     fpn_rois: Any,
     min_level: int,

@@ -16,12 +16,14 @@ from typing import Any
 from roipool import _arguments as check
 from roipool._arguments import Form
 from roipool._arrays import Array
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 
 FORM = Form(size="pooled_height and pooled_width", read=conventions.numbered_boxes)
 
 
+@for_every_array
 def prroi_pool2d(
     features: Array, rois: Any, pooled_height: int, pooled_width: int, spatial_scale: float
 ) -> Array:
@@ -63,6 +65,7 @@ def prroi_pool2d(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def prroi_pool2d_backward(
     grad_output: Array, rois: Any, input_shape: Sequence[int], spatial_scale: float
 ) -> Array:
@@ -92,6 +95,7 @@ def prroi_pool2d_backward(
         return call.average_backward(*call.checked_backward(definition, input_shape))
 
 
+@for_every_array
 def prroi_pool2d_backward_rois(
     grad_output: Array, features: Array, rois: Any, spatial_scale: float
 ) -> Array:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
 from roipool._arrays import Array
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
@@ -29,6 +30,7 @@ FORM = check.CROPS._replace(
 _CROP = TENSORFLOW_CROPS["bilinear"]
 
 
+@for_every_array
 def crop_and_resize(
     image: Array,
     boxes: ArrayLike,
@@ -79,6 +81,7 @@ def crop_and_resize(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def crop_and_resize_backward(
     grad_outputs: Array, boxes: ArrayLike, box_ind: ArrayLike, image_size: Sequence[int]
 ) -> Array:

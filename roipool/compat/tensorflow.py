@@ -21,6 +21,7 @@ from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
 from roipool._dtypes import BYTES, FLOATS_AND_BYTES, dtype_name
 from roipool._errors import shortened, shown
+from roipool._front_ends import for_every_array
 from roipool._pooling import Call, Pooling
 from roipool._types import Method
 from roipool.compat import _conventions as conventions
@@ -48,6 +49,7 @@ def _definition(method: str) -> Definition:
     return TENSORFLOW_CROPS[check.choice("method", method, tuple(TENSORFLOW_CROPS))]
 
 
+@for_every_array
 def crop_and_resize(
     image: Array,
     boxes: ArrayLike,
@@ -106,6 +108,7 @@ def crop_and_resize(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def crop_and_resize_backward(
     grads: Array,
     boxes: ArrayLike,
@@ -153,6 +156,7 @@ def crop_and_resize_backward(
         return result.astype(dtype, copy=False)
 
 
+@for_every_array
 def crop_and_resize_backward_boxes(
     grads: Array,
     image: Array,

@@ -18,6 +18,7 @@ from roipool import _levels
 from roipool._arguments import Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
+from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
@@ -59,6 +60,7 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definiti
     )
 
 
+@for_every_array
 def roi_align(
     input: Array,
     boxes: Any,
@@ -118,6 +120,7 @@ def roi_align(
         return call.average([maps], regions, pooling)
 
 
+@for_every_array
 def roi_align_backward(
     grad_output: Array,
     boxes: Any,
@@ -152,6 +155,7 @@ def roi_align_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
+@for_every_array
 def roi_pool(
     input: Array,
     boxes: Any,
@@ -200,6 +204,7 @@ def roi_pool(
         return (pooled, argmax) if want_argmax else pooled
 
 
+@for_every_array
 def roi_pool_backward(
     grad_output: Array, argmax: Array, boxes: Any, input_shape: Sequence[int]
 ) -> Array:

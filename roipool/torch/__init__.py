@@ -21,4 +21,11 @@ from roipool.torch._torchvision import override_torchvision
 globals().update(FUNCTIONS)
 _front_ends.serve((torch.Tensor, torch.nn.Parameter), __name__)
 
-__all__ = ["call", "nn", "onnx_translations", "override_detectron2", "override_torchvision", *FUNCTIONS]
+__all__ = [
+    "call",
+    "nn",
+    "onnx_translations",
+    "override_detectron2",
+    "override_torchvision",
+    *FUNCTIONS,
+]

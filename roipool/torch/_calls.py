@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -64,7 +63,10 @@ def _number(value: Any) -> Any:
 def _with_gradient(call: Any) -> Any:
     """Return the results of a function whose gradients are functions of their own."""
     tensors = call.arrays
-    if not any(map(_requires_gradient, tensors)) and not torch._C._are_functorch_transforms_active():
+    if (
+        not any(map(_requires_gradient, tensors))
+        and not torch._C._are_functorch_transforms_active()
+    ):
         return call.forward(tensors)
     results = _Published.apply(call, *tensors)
     return call.finish(results)

@@ -24,8 +24,9 @@ from roipool._pooling import Pooling
 from roipool.torch import _namespace
 from roipool.torch._autograd import call, device_of_plain
 from roipool.torch._families import ANY_AVERAGE, ANY_AVERAGE_OF_MAPS, ANY_MAXIMUM, Settings
-from roipool.torch._memory import HOST, are_channels_last, check_memory, is_channels_last
-from roipool.torch._namespace import DTYPES, concatenate as join, tensor_dtype
+from roipool.torch._memory import check_memory, is_channels_last
+from roipool.torch._namespace import DTYPES, tensor_dtype
+from roipool.torch._namespace import concatenate as join
 from roipool.torch._positions import argmax_at, argmax_positions
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}

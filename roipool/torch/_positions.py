@@ -18,7 +18,9 @@ from roipool.torch._families import ANY_MAXIMUM, PLACING_OF_ANY, SCHEMA_TYPES, p
 from roipool.torch._memory import Bridge
 from roipool.torch._operators import BRIDGES, LIBRARY, kernel
 
-_OPTIONS = ", ".join(f"{SCHEMA_TYPES.get(kind, kind)} {name}" for name, kind in PLACING_OF_ANY.items())
+_OPTIONS = ", ".join(
+    f"{SCHEMA_TYPES.get(kind, kind)} {name}" for name, kind in PLACING_OF_ANY.items()
+)
 _GIVEN = f"Tensor boxes, Tensor indices, SymInt[4] input_shape, SymInt[2] output_size, {_OPTIONS}"
 
 
@@ -50,9 +52,7 @@ def _read(bridge: Bridge, args: Sequence[Any]) -> tuple[Regions, Pooling, tuple[
     values = tuple(tuple(each) if isinstance(each, list) else each for each in placing)
     pooling = pooling_of(ANY_MAXIMUM, False, tuple(size), values)
     table = bridge.array(boxes)
-    regions = ANY_MAXIMUM.regions(
-        table, bridge.array(indices), shape[0], table.dtype, tuple(size)
-    )
+    regions = ANY_MAXIMUM.regions(table, bridge.array(indices), shape[0], table.dtype, tuple(size))
     return regions, pooling, tuple(shape)
 
 
