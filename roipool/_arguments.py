@@ -38,6 +38,9 @@ from roipool._types import Boxes, Numbers
 
 Choice = TypeVar("Choice", bound=str)
 
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
+
 # Cell numbers along one axis, and bins, are 32-bit; offsets and planes are not.
 MAX_AXIS = 2**31 - 1
 # Elements: beyond this, sizes in bytes overflow 64 bits.

@@ -326,7 +326,15 @@ class Call:
     def regions(self, images: int, dtype: np.dtype[Any]) -> Regions:
         """Return the boxes, for maps of `images` images."""
         arrays, form = self._arrays, self._form
-        return form.read(arrays[form.boxes], arrays.get(form.indices), images, dtype, form)
+        regions = form.read(arrays[form.boxes], arrays.get(form.indices), images, dtype, form)
+        return regions if self.verbs is None else self._owned(regions)
+
+    def _owned(self, regions: Regions) -> Regions:
+        """Return regions as arrays of the call's library: those of an empty list are NumPy's."""
+        boxes, indices, levels = (
+            self.library.owned(each) if isinstance(each, np.ndarray) else each for each in regions
+        )
+        return Regions(boxes, indices, levels)
 
     def mask(self, regions: Regions, pooling: Pooling) -> Array | None:
         """Return the weights of bins, checked, in the order of the layout; None without a mask."""

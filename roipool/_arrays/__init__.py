@@ -69,6 +69,9 @@ class Library(Protocol):
     def table(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return rows of numbers as engines read them, never the caller's own memory on a host."""
 
+    def owned(self, array: Array) -> Any:
+        """Return an array of NumPy's as one of the library's, where `verbs` take such."""
+
     def swapped_pairs(self, table: Any) -> Any:
         """Return a table of four columns with the two of each pair exchanged."""
 

@@ -28,9 +28,9 @@ def scale_above_0(spatial_scale: Any) -> float:
 
 def boxes_y_first(name: str, rois: Any) -> Array:
     """Return a table of y1, x1, y2, x2 as x1, y1, x2, y2 in float64."""
-    table = check.number_array(name, rois).astype(np.float64)
+    table = check.cast(check.number_array(name, rois), check.FLOAT64)
     if table.ndim != 2 or table.shape[1] != 4:
-        raise ValueError(f"{name} must have shape (K, 4): y1, x1, y2, x2; got {table.shape}")
+        raise ValueError(f"{name} must have shape (K, 4): y1, x1, y2, x2; got {tuple(table.shape)}")
     conventions.check_finite(name, table)
     swapped: Array = check.swap_xy(table)
     return swapped
@@ -38,18 +38,18 @@ def boxes_y_first(name: str, rois: Any) -> Array:
 
 def native(array: Array) -> np.dtype[Any]:
     """Return an array's type in native byte order."""
-    dtype: np.dtype[Any] = array.dtype
+    dtype = check.dtype_of(array)
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def in_float64(name: str, array: Any) -> Array:
     """Return an array in the type in which Chainer computes."""
-    return check.cast(check.float_array(name, array), np.dtype(np.float64))
+    return check.cast(check.float_array(name, array), check.FLOAT64)
 
 
 def _regions(rois: Any, roi_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     boxes = boxes_y_first(form.boxes, rois)
-    return Regions(boxes, check.batch_indices(form.indices, roi_indices, len(boxes), images))
+    return Regions(boxes, check.batch_indices(form.indices, roi_indices, boxes.shape[0], images))
 
 
 ALIGN_FORM = Form(

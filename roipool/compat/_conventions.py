@@ -40,6 +40,11 @@ def library_of(array: Array) -> Library:
     return LIBRARY_OF[type(array)] or NUMPY
 
 
+def scalar_of(array: Array) -> Any:
+    """Return the type of NumPy's scalars that have the dtype of an array."""
+    return check.dtype_of(array).type
+
+
 def float32_number(name: str, value: Any) -> float:
     """Return a number that the system stores as float32 for all types of features."""
     with np.errstate(over="ignore"):
@@ -109,7 +114,7 @@ def numbered_boxes(
             )
         if checked is indices:
             return Regions(check.coordinates(table[:, 1:], dtype), numbers)
-    cut = library.xp().trunc(indices.astype(np.float64))
+    cut = library.xp().trunc(check.cast(indices, check.FLOAT64))
     return Regions(check.coordinates(table[:, 1:], dtype), cut)
 
 
@@ -204,7 +209,7 @@ def level_by_logarithm(
     add_to_ratio, add_to_level : float
         Numbers added to the ratio of sides and to its logarithm, against rounding.
     """
-    xp, real = library_of(widths).xp(), widths.dtype.type
+    xp, real = library_of(widths).xp(), scalar_of(widths)
     size, level = canonical
     first, last = levels
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -214,12 +219,12 @@ def level_by_logarithm(
     known = xp.where(
         found == found, xp.clip(found, real(first), real(last)) - real(first), -real(1)
     )
-    return known.astype(np.int64)
+    return check.cast(known, check.INT64)
 
 
 def in_map_cells(boxes: Array, scale: float | Array, aligned: bool) -> Array:
     """Return boxes in map cells, rounded as ROI align's are; the scale may be that of each box."""
-    real = boxes.dtype.type
+    real = scalar_of(boxes)
     with np.errstate(over="ignore", invalid="ignore"):
         return boxes * (real(scale) if isinstance(scale, float) else scale) - real(0.5 * aligned)
 
@@ -232,17 +237,25 @@ def held_at_one_cell(regions: Regions, pooling: Pooling) -> tuple[Regions, Pooli
     return regions._replace(boxes=cells), pooling._replace(definition=held)
 
 
-def set_nan_without_samples(pooled: Array, regions: Regions, pooling: Pooling) -> None:
-    """Set averages of an adaptive grid to NaN where it has no samples: for systems with 0 / 0.
+def nan_without_samples(pooled: Array, regions: Regions, pooling: Pooling) -> Array:
+    """Return averages, NaN where an adaptive grid has no samples: for systems with 0 / 0.
 
     It has none along a side that is flat, reversed or not finite, unless that is held at one cell.
     """
     definition = pooling.definition
     if definition.sampling != (0, 0):
-        return
-    for length in bin_lengths(regions, pooling):
-        is_empty = ~(length > 0) if definition.aligned else length != length
-        pooled[is_empty] = math.nan
+        return pooled
+    height, width = bin_lengths(regions, pooling)
+    if definition.aligned:
+        return nan_where(~((height > 0) & (width > 0)), pooled)
+    return nan_where((height != height) | (width != width), pooled)
+
+
+def nan_where(boxes: Array, pooled: Array) -> Array:
+    """Return pooled values, NaN in those boxes that a mask names."""
+    nan = scalar_of(pooled)(math.nan)
+    marked: Array = library_of(pooled).xp().where(boxes[:, None, None, None], nan, pooled)
+    return marked
 
 
 def bin_lengths(regions: Regions, pooling: Pooling) -> list[Array]:
@@ -253,7 +266,7 @@ def bin_lengths(regions: Regions, pooling: Pooling) -> list[Array]:
         start, end = cells[:, axis], cells[:, axis + 2]
         with np.errstate(over="ignore", invalid="ignore"):
             length = end - start + ((start - start) + (end - end))
-            lengths.append(length / length.dtype.type(bins))
+            lengths.append(length / scalar_of(length)(bins))
     return lengths
 
 

@@ -165,16 +165,16 @@ class _Orientations:
 
     def __init__(self, library: Library, angles: Array, count: int) -> None:
         self.library, self.count = library, count
-        xp, real = library.xp(), angles.dtype.type
+        xp, real = library.xp(), conventions.scalar_of(angles)
         with np.errstate(all="ignore"):
-            product = (angles * real(count)).astype(np.float64)
-            place = (product / (2 * np.pi)).astype(angles.dtype)
+            product = check.cast(angles * real(count), check.FLOAT64)
+            place = check.cast(product / (2 * np.pi), check.dtype_of(angles))
             # Where it is not finite, the pooled values are 0 whatever the orientation.
             place = xp.where(xp.abs(place) <= real(2**30), place, real(0))
             first = xp.floor(place)
             self.far = (place - first)[:, None, None, None, None]
             self.near = -self.far + real(1)
-        self.first = first.astype(np.int64)[:, None]
+        self.first = check.cast(first, check.INT64)[:, None]
 
     def mixed(self, pooled: Array) -> Array:
         """Return the channels of the result."""
@@ -294,10 +294,11 @@ def riroi_align_rotated(
         options = _RiRoI.checked(spatial_scale, num_samples, num_orientations, clockwise)
         maps, regions, pooling = call.checked_forward(options.definition, out_size)
         options.check_channels("features", maps.shape)
-        wide = maps.astype(real_dtype(maps.dtype), copy=False)
+        dtype = check.dtype_of(maps)
+        wide = check.cast(maps, real_dtype(dtype))
         pooled = call.average([wide], regions, pooling)
         orientations = _Orientations(call.library, regions.boxes[:, 4], options.orientations)
-        return orientations.mixed(pooled).astype(maps.dtype, copy=False)
+        return check.cast(orientations.mixed(pooled), dtype)
 
 
 @for_every_array
@@ -337,9 +338,10 @@ def riroi_align_rotated_backward(
         gradient, regions, pooling, shape = checked
         options.check_channels("input_shape", shape)
         orientations = _Orientations(call.library, regions.boxes[:, 4], options.orientations)
-        wide = gradient.astype(real_dtype(gradient.dtype), copy=False)
+        dtype = check.dtype_of(gradient)
+        wide = check.cast(gradient, real_dtype(dtype))
         total = call.average_backward(orientations.transposed(wide), regions, pooling, shape)
-        return total.astype(gradient.dtype, copy=False)
+        return check.cast(total, dtype)
 
 
 class RiRoIAlignRotated(Layer):

@@ -30,15 +30,17 @@ def _listed_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: F
     """Return boxes of shape (K, 5); from a batch index of -1 on, they are of no image."""
     shape = "(K, 5): batch index, x1, y1, x2, y2"
     table = check.box_table(form.boxes, rois, (5,), shape)
-    xp, real = conventions.library_of(table).xp(), table.dtype.type
-    ends = xp.trunc(table[:, 0].astype(np.float64)) == -1
-    is_listed = xp.cumsum(ends.astype(np.int64)) == 0
+    xp, real = conventions.library_of(table).xp(), conventions.scalar_of(table)
+    ends = xp.trunc(check.cast(table[:, 0], check.FLOAT64)) == -1
+    is_listed = xp.cumsum(check.cast(ends, check.INT64)) == 0
     is_column = xp.arange(5) == 0
     # Only listed boxes must have an image.
     checked = xp.where(is_listed[:, None] | ~is_column, table, real(0))
     regions = conventions.numbered_boxes(checked, None, images, dtype, form)
     indices = regions.batch_indices
-    return regions._replace(batch_indices=xp.where(is_listed, indices, indices.dtype.type(-1)))
+    return regions._replace(
+        batch_indices=xp.where(is_listed, indices, conventions.scalar_of(indices)(-1))
+    )
 
 
 POOL_FORM = Form(boxes="coords", features="input", read=_listed_boxes)
@@ -163,7 +165,7 @@ def _position_sensitive(
 
 def _half_away(xp: Any, numbers: Array) -> Array:
     """Round to the nearest whole number, halves away from zero, exactly."""
-    whole, real = xp.trunc(numbers), numbers.dtype.type
+    whole, real = xp.trunc(numbers), conventions.scalar_of(numbers)
     away = xp.where(xp.abs(numbers - whole) >= real(0.5), real(1), real(0))
     return xp.where(numbers < 0, whole - away, whole + away)
 
@@ -174,7 +176,7 @@ def _rounded_like_core(regions: Regions) -> Regions:
     It rounds the last pixel, and then adds one; OpenVINO adds one, and then rounds.
     """
     boxes = regions.boxes
-    xp, one = conventions.library_of(boxes).xp(), boxes.dtype.type(1)
+    xp, one = conventions.library_of(boxes).xp(), conventions.scalar_of(boxes)(1)
     with np.errstate(invalid="ignore", over="ignore"):
         ends = _half_away(xp, boxes + one) - one
     return regions._replace(boxes=xp.where(xp.arange(4) >= 2, ends, boxes))
@@ -188,7 +190,7 @@ def _parts_of_boxes(regions: Regions, pooling: Pooling) -> tuple[Regions, Poolin
     down, across = pooling.group_size
     xp, indices = conventions.library_of(regions.boxes).xp(), regions.batch_indices
     with np.errstate(invalid="ignore", over="ignore"):
-        corners = regions.boxes * regions.boxes.dtype.type(pooling.definition.scale)
+        corners = conventions.in_map_cells(regions.boxes, pooling.definition.scale, False)
         columns = _cut(corners[:, 0], corners[:, 2], across)
         rows = _cut(corners[:, 1], corners[:, 3], down)
     boxes = [
@@ -206,7 +208,7 @@ def _parts_of_boxes(regions: Regions, pooling: Pooling) -> tuple[Regions, Poolin
 
 def _cut(first: Array, last: Array, parts: int) -> list[tuple[Array, Array]]:
     """Return both ends of each part of sides, as OpenVINO rounds them."""
-    real = first.dtype.type
+    real = conventions.scalar_of(first)
     length = (last - first) / real(parts)
     ends = [first + length * real(part) for part in range(parts + 1)]
     return list(itertools.pairwise(ends))
@@ -214,8 +216,8 @@ def _cut(first: Array, last: Array, parts: int) -> list[tuple[Array, Array]]:
 
 def _computed(array: Array) -> Array:
     """Return maps or a gradient in a type in which sums of crops are not rounded early."""
-    small = array.dtype.itemsize < np.dtype(np.float32).itemsize
-    return check.cast(array, np.dtype(np.float32)) if small else array
+    small = check.dtype_of(array).itemsize < check.FLOAT32.itemsize
+    return check.cast(array, check.FLOAT32) if small else array
 
 
 @for_every_array
@@ -285,9 +287,9 @@ def PSROIPooling(  # noqa: N802 - OpenVINO's name
         (images, _, *size), parts = maps.shape, math.prod(pooling.group_size)
         of_parts = _computed(maps).reshape(images * parts, output_dim, *size)
         crops = call.average([of_parts], *_parts_of_boxes(regions, pooling))
-        crops = crops.reshape(len(regions.boxes), parts, *crops.shape[1:])
+        crops = crops.reshape(regions.boxes.shape[0], parts, *crops.shape[1:])
         total = functools.reduce(operator.add, (crops[:, part] for part in range(parts)))
-        return check.cast(total / crops.dtype.type(parts), maps.dtype)
+        return check.cast(total / conventions.scalar_of(crops)(parts), check.dtype_of(maps))
 
 
 @for_every_array
@@ -333,9 +335,9 @@ def PSROIPooling_backward(  # noqa: N802
             return call.average_backward(gradient, _rounded_like_core(regions), pooling, shape)
         parts = math.prod(pooling.group_size)
         computed, xp = _computed(gradient), call.library.xp()
-        share = computed / computed.dtype.type(parts)
+        share = computed / conventions.scalar_of(computed)(parts)
         shares = xp.stack([share] * parts, axis=1)
-        shares = shares.reshape(len(gradient) * parts, *gradient.shape[1:])
+        shares = shares.reshape(gradient.shape[0] * parts, *gradient.shape[1:])
         of_parts = shape[0] * parts, shape[1] // parts, shape[2], shape[3]
         result = call.average_backward(shares, *_parts_of_boxes(regions, pooling), of_parts)
-        return check.cast(result.reshape(shape), gradient.dtype)
+        return check.cast(result.reshape(shape), check.dtype_of(gradient))

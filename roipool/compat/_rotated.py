@@ -46,8 +46,10 @@ def boxes_in_degrees(
         rois, None, images, dtype, form, unknown_image=unknown_image
     )
     boxes: Array = regions.boxes
-    xp, real = conventions.library_of(boxes).xp(), boxes.dtype
+    xp = conventions.library_of(boxes).xp()
     with np.errstate(over="ignore", invalid="ignore"):
-        radians = (boxes.astype(np.float64) * np.pi / 180.0).astype(real)
+        radians = check.cast(
+            check.cast(boxes, check.FLOAT64) * np.pi / 180.0, check.dtype_of(boxes)
+        )
     is_angle = xp.arange(boxes.shape[1]) == boxes.shape[1] - 1
     return regions._replace(boxes=xp.where(is_angle, radians, boxes))

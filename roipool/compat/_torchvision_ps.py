@@ -86,10 +86,9 @@ def ps_roi_pool(
         pooled = call.average([maps], regions, pooling)
         if not want_mapping:
             return pooled
-        channels = call.library.xp().arange(math.prod(pooled.shape[1:]), dtype=np.int32)
-        mapping = call.library.empty(pooled.shape, np.dtype(np.int32))
-        mapping[...] = channels.reshape(pooled.shape[1:])
-        return pooled, mapping
+        xp, sizes = call.library.xp(), pooled.shape[1:]
+        channels = xp.arange(math.prod(sizes), dtype=np.int32).reshape(1, *sizes)
+        return pooled, xp.ascontiguousarray(xp.broadcast_to(channels, pooled.shape))
 
 
 @for_every_array
@@ -184,7 +183,7 @@ def ps_roi_align(
         maps, regions, pooling = call.checked_forward(placed, output_size)
         pooled = call.average([maps], regions, pooling)
         if pooling.definition.sampling == (0, 0):
-            pooled[_are_flat(regions, pooling)] = math.nan
+            return conventions.nan_where(_are_flat(regions, pooling), pooled)
         return pooled
 
 

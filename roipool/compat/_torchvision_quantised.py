@@ -94,17 +94,18 @@ def qroi_align(
         placed = conventions.roi_align_definition(scale, sampling_ratio, aligned)
         bins = pooled_height, pooled_width
         codes, regions, pooling = call.checked_forward(placed, bins, dtypes=BYTES)
-        step, zero = _step(input_scale), _zero_point(input_zero_point, codes.dtype)
+        step, zero = _step(input_scale), _zero_point(input_zero_point, call.library.dtype(codes))
         numbers, xp = call.average([codes], regions, pooling), call.library.xp()
         # A sample outside the map counts as 0, not as code 0: it has no share in the weights.
-        ones = call.library.empty((codes.shape[0], 1, *codes.shape[2:]), np.dtype(np.float32))
-        ones[...] = 1
-        numbers -= call.average([ones], regions, pooling) * zero
+        ones = xp.zeros((codes.shape[0], 1, *codes.shape[2:]), np.float32) + np.float32(1)
+        single = np.float32
+        numbers = numbers - call.average([ones], regions, pooling) * single(zero)
         # A step and back, which changes nothing but ties between codes, as in the original.
-        numbers *= step
-        numbers *= 1 / step
-        limits = np.iinfo(codes.dtype)
-        return xp.clip(xp.rint(numbers) + zero, limits.min, limits.max).astype(codes.dtype)
+        numbers = numbers * single(step) * single(1 / step)
+        dtype = call.library.dtype(codes)
+        limits = np.iinfo(dtype)
+        whole = xp.rint(numbers) + single(zero)
+        return check.cast(xp.clip(whole, single(limits.min), single(limits.max)), dtype)
 
 
 def _step(value: Any) -> float:

@@ -204,8 +204,8 @@ def roi_align(
         )
         top, argmax = call.maximum(maps, regions, pooling)
         y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
-        where, nobody, none = call.library.xp().where, argmax < 0, y.dtype.type(-1)
-        argmax_x, argmax_y = (where(nobody, none, at).astype(np.int32) for at in (x, y))
+        where, nobody, none = call.library.xp().where, argmax < 0, conventions.scalar_of(y)(-1)
+        argmax_x, argmax_y = (check.cast(where(nobody, none, at), check.INT32) for at in (x, y))
         return top, argmax_x, argmax_y
 
 
@@ -265,9 +265,9 @@ def roi_align_backward(
             return call.maximum_backward(gradient, cells, regions, named, shape)
         # A truncated position identifies the only sample of the bin within the cell, since samples
         # are one cell apart.
-        real, nobody = regions.boxes.dtype.type, (x < 0) | (y < 0)
+        real, nobody = conventions.scalar_of(regions.boxes), (x < 0) | (y < 0)
         centre_y, centre_x = (
-            call.library.xp().where(nobody, real(-1e6), at.astype(real) + real(0.5))
+            call.library.xp().where(nobody, real(-1e6), check.cast(at, np.dtype(real)) + real(0.5))
             for at in (y, x)
         )
         numbers = call.argmax_at(centre_y, centre_x, regions, pooling, shape)
@@ -277,8 +277,9 @@ def roi_align_backward(
 def _whole_positions(name: str, array: Any, gradient: Array) -> Array:
     """Check and return the columns or rows of an argmax."""
     positions = check.same_shape(name, array, gradient)
-    if positions.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be an integer array, got {positions.dtype}")
+    dtype = check.dtype_of(positions)
+    if dtype.kind not in "iu":
+        raise TypeError(f"{name} must be an integer array, got {dtype}")
     return positions
 
 
@@ -288,5 +289,6 @@ def _winning_cells(call: Call, y: Array, x: Array, shape: Shape4) -> Array:
     checked = call.library.checked_values(beyond & ~nobody)
     if checked is not None and checked.any():
         raise ValueError(f"argmax_x and argmax_y must lie in the map, {shape[2]} x {shape[3]}")
-    cells = y.astype(np.int64) * shape[3] + x.astype(np.int64)
+    rows, columns = (check.cast(each, check.INT64) for each in (y, x))
+    cells = rows * shape[3] + columns
     return call.library.xp().where(nobody | beyond, np.int64(-1), cells)

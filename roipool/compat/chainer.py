@@ -71,7 +71,7 @@ def _regions(
     """Return boxes in map cells: the product in float64, then half to even, as Python rounds."""
     table = boxes_y_first(form.boxes, rois)
     rounded = _rounded(table, scale)
-    indices = check.batch_indices(form.indices, roi_indices, len(table), images)
+    indices = check.batch_indices(form.indices, roi_indices, table.shape[0], images)
     return Regions(check.coordinates(rounded, dtype), indices)
 
 
@@ -79,7 +79,7 @@ def _numbered_regions(
     scale: float, rois: Any, _: None, images: int, dtype: np.dtype[Any], form: Form
 ) -> Regions:
     """Return boxes in map cells; their batch column is cut to a whole number."""
-    in_pixels = conventions.numbered_boxes(rois, None, images, np.dtype(np.float64), form)
+    in_pixels = conventions.numbered_boxes(rois, None, images, check.FLOAT64, form)
     conventions.check_finite(form.boxes, in_pixels.boxes)
     rounded = _rounded(in_pixels.boxes, scale)
     return Regions(check.coordinates(rounded, dtype), in_pixels.batch_indices)
@@ -144,10 +144,10 @@ def roi_pooling_2d(
     with Call(_pooling_form(spatial_scale), x=x, rois=rois) as call:
         maps = check.features("x", in_float64("x", x))
         pooling = Pooling(_POOLING, check.size_pair(POOLING_FORM.size, (outh, outw)), rules=_CELLS)
-        regions = call.regions(maps.shape[0], maps.dtype)
+        regions = call.regions(maps.shape[0], check.dtype_of(maps))
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
-        pooled = pooled.astype(native(x), copy=False)
+        pooled = check.cast(pooled, native(x))
         return (pooled, argmax) if want_argmax else pooled
 
 
@@ -194,8 +194,8 @@ def roi_pooling_2d_backward(
     """
     with Call(_pooling_form(spatial_scale), gy=gy, argmax=argmax, rois=rois) as call:
         gradient, shape = in_float64("gy", gy), check.map_shape("x_shape", x_shape)
-        regions = call.regions(shape[0], gradient.dtype)
-        bins = check.grad_output("gy", gradient, len(regions.boxes), shape)
+        regions = call.regions(shape[0], check.dtype_of(gradient))
+        bins = check.grad_output("gy", gradient, regions.boxes.shape[0], shape)
         conventions.check_bins(
             "gy", gradient, check.size_pair(POOLING_FORM.size, (outh, outw)), "outh, outw"
         )
@@ -212,7 +212,7 @@ def _beginning(regions: Regions) -> Regions:
     """
     boxes = regions.boxes
     is_end = conventions.library_of(boxes).xp().arange(4) >= 2
-    return regions._replace(boxes=boxes - is_end.astype(boxes.dtype))
+    return regions._replace(boxes=boxes - check.cast(is_end, check.dtype_of(boxes)))
 
 
 @for_every_array

@@ -9,9 +9,10 @@ that of pooling all channels for all bins.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from roipool._errors import shown
 from roipool._front_ends import for_every_array
 from roipool._layout import groups_of_bins
 from roipool._pooling import DEFAULT_RULES, Call, MaxRules, Pooling
+from roipool.compat import _conventions as conventions
 from roipool.compat._chainer_align import (
     ALIGN_FORM,
     SamplingRatio,
@@ -68,28 +70,25 @@ def _size(outsize: Outsize, channels: int, placed: Definition) -> tuple[int, int
 # ---- Maxima: a group of channels after the other
 
 
-class _Group(NamedTuple):
-    """A group of bins: its channels of the maps, and its bins in arrays (K, C, rows, columns)."""
+def _groups(pooling: Pooling) -> list[tuple[int, int]]:
+    """Return the row and the column of each group of bins."""
+    down, across = pooling.group_size
+    return [*itertools.product(range(down), range(across))]
 
-    channels: slice
-    bins: tuple[slice, slice, slice, slice]
+
+def _channels_of(group: tuple[int, int], pooling: Pooling) -> slice:
+    """Return the channels of the maps that a group of bins is pooled from."""
+    down, across = pooling.group_size
+    return slice(group[0] * across + group[1], None, down * across)
 
 
-def _groups(pooling: Pooling) -> Iterator[_Group]:
-    """Yield the groups that have bins."""
+def _is_in_group(call: Call, group: tuple[int, int], pooling: Pooling) -> Array:
+    """Return which bins are in a group, (rows, columns): p with ``p * groups // bins == group``."""
+    xp = call.library.xp()
     (down, across), (rows, columns) = pooling.group_size, pooling.output_size
-    for i in range(down):
-        for j in range(across):
-            own_rows, own_columns = _bins_of(i, down, rows), _bins_of(j, across, columns)
-            if own_rows.start < own_rows.stop and own_columns.start < own_columns.stop:
-                bins = slice(None), slice(None), own_rows, own_columns
-                yield _Group(slice(i * across + j, None, down * across), bins)
-
-
-def _bins_of(group: int, groups: int, bins: int) -> slice:
-    """Return the bins p with ``p * groups // bins == group``."""
-    first, last = -(-group * bins // groups), -(-(group + 1) * bins // groups)
-    return slice(first, last)
+    own_rows = xp.arange(rows) * down // rows == group[0]
+    own_columns = xp.arange(columns) * across // columns == group[1]
+    return own_rows[:, None] & own_columns
 
 
 def _of_one_group(pooling: Pooling) -> Pooling:
@@ -102,20 +101,18 @@ def _maximum(
     """Return the maxima, in the type of `x`, and the argmax if asked for."""
     want_argmax = check.flag("return_argmax", want_argmax)
     maps, regions, pooling = _checked(call, x, placed, outsize, -np.inf, rules)
-    channels = maps.shape[1] // math.prod(pooling.group_size)
-    shape = (len(regions.boxes), channels, *pooling.output_size)
-    pooled, argmax = call.library.empty(shape, maps.dtype), None
+    found: list[Array] = []
     for group in _groups(pooling):
-        of_group = check.float_array("x", maps[:, group.channels])
-        values, indices = call.maximum(
-            of_group, regions, _of_one_group(pooling), return_argmax=want_argmax
-        )
-        pooled[group.bins] = values[group.bins]
-        if want_argmax:
-            argmax = call.library.empty(shape, indices.dtype) if argmax is None else argmax
-            argmax[group.bins] = indices[group.bins]
-    pooled = check.cast(pooled, native(x))
-    return pooled if argmax is None else (pooled, argmax)
+        of_group = check.float_array("x", maps[:, _channels_of(group, pooling)])
+        results = call.maximum(of_group, regions, _of_one_group(pooling), return_argmax=want_argmax)
+        own = _is_in_group(call, group, pooling)
+        parts = results if want_argmax else results[:1]
+        found = [
+            call.library.xp().where(own, part, before)
+            for part, before in zip(parts, found or parts, strict=True)
+        ]
+    pooled = check.cast(found[0], native(x))
+    return (pooled, found[1]) if want_argmax else pooled
 
 
 def _maximum_backward(
@@ -125,18 +122,14 @@ def _maximum_backward(
     gradient, regions, pooling, shape = call.checked_backward(placed, x_shape, rules=rules)
     limit = shape[2] * shape[3] if rules.argmax_is_cell else None
     indices = check.argmax(call.library, argmax, gradient.shape, limit)
-    result = call.library.empty(shape, gradient.dtype)
-    result.fill(0)
     of_channels = shape[0], gradient.shape[1], shape[2], shape[3]
+    xp, none, parts = call.library.xp(), conventions.scalar_of(indices)(-1), []
     for group in _groups(pooling):
         # The other bins have no argmax.
-        own = call.library.empty(indices.shape, indices.dtype)
-        own.fill(-1)
-        own[group.bins] = indices[group.bins]
-        result[:, group.channels] = call.maximum_backward(
-            gradient, own, regions, _of_one_group(pooling), of_channels
-        )
-    return check.cast(result, native(gy))
+        own = xp.where(_is_in_group(call, group, pooling), indices, none)
+        request = _of_one_group(pooling)
+        parts.append(call.maximum_backward(gradient, own, regions, request, of_channels))
+    return check.cast(xp.stack(parts, axis=2).reshape(shape), native(gy))
 
 
 def _checked(

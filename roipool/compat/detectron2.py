@@ -229,7 +229,7 @@ class ROIPooler:
         """
         with Call(self._form(), x=check.sequence("x", x), box_lists=box_lists) as call:
             maps = check.pyramid("x", check.numbered("x", x))
-            regions = call.regions(maps[0].shape[0], maps[0].dtype)
+            regions = call.regions(maps[0].shape[0], check.dtype_of(maps[0]))
             pooling = self._pooling("x", [one.shape for one in maps])
             want_argmax = check.flag("return_argmax", return_argmax)
             if self.pooler_type == "ROIPool":
@@ -283,7 +283,7 @@ class ROIPooler:
             if argmax is None:
                 return call.average_backward_of_maps(gradient, regions, pooling, shapes)
             cells = check.same_shape("argmax", argmax, gradient)
-            where, none = call.library.xp().where, cells.dtype.type(-1)
+            where, none = call.library.xp().where, conventions.scalar_of(cells)(-1)
             return [
                 call.maximum_backward(gradient, where(own, cells, none), boxes, request, shape)
                 for shape, (own, boxes, request) in zip(
@@ -319,7 +319,7 @@ class ROIPooler:
         assert levels is not None
         for level, scale in enumerate(self.scales):
             own = levels == level
-            rest = call.library.xp().where(own, indices, indices.dtype.type(-1))
+            rest = call.library.xp().where(own, indices, conventions.scalar_of(indices)(-1))
             request = pooling._replace(
                 definition=pooling.definition._replace(scale=scale),
                 rules=conventions.CELLS_FROM_LOWEST_FLOAT32,
@@ -352,7 +352,7 @@ class ROIPooler:
         tables = check.tables(form.boxes, check.sequence(form.boxes, box_lists), columns)
         if len(tables) != images:
             raise ValueError(f"box_lists must hold one table per image: {len(tables)} for {images}")
-        exact = check.joined_regions(tables, columns, np.dtype(np.float64))
+        exact = check.joined_regions(tables, columns, check.FLOAT64)
         boxes = check.cast(exact.boxes, real_dtype(dtype))
         with np.errstate(invalid="ignore", over="ignore"):
             sides = boxes[:, 2:4] if columns == 5 else boxes[:, 2:4] - boxes[:, 0:2]

@@ -25,9 +25,11 @@ def _boxes(roi: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> 
     table = check.number_array(form.boxes, roi)
     if table.ndim == 2 and table.shape[1] == 4:
         xp = conventions.library_of(table).xp()
-        table = xp.concatenate([xp.zeros((len(table), 1), table.dtype), table], axis=1)
+        table = xp.concatenate(
+            [xp.zeros((table.shape[0], 1), check.dtype_of(table)), table], axis=1
+        )
     elif table.ndim != 2 or table.shape[1] != 5:
-        raise ValueError(f"roi must have shape (K, 5) or (K, 4), got {table.shape}")
+        raise ValueError(f"roi must have shape (K, 5) or (K, 4), got {tuple(table.shape)}")
     return conventions.numbered_boxes(table, None, images, dtype, form)
 
 

@@ -32,9 +32,8 @@ def _regions(boxes: Any, _: None, images: int, dtype: np.dtype[Any], form: Form)
         regions = check.joined_regions(check.tables(form.boxes, boxes, 6), 6, dtype)
     else:
         regions = conventions.numbered_boxes(boxes, None, images, dtype, form)
-    ordered = regions.boxes.copy()
-    for number, column in enumerate(_ORDER):
-        ordered[:, number] = regions.boxes[:, column]
+    xp = conventions.library_of(regions.boxes).xp()
+    ordered = xp.stack([regions.boxes[:, column] for column in _ORDER], axis=1)
     return regions._replace(boxes=ordered)
 
 

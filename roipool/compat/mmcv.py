@@ -159,8 +159,8 @@ def roi_align(
         y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
         # Without an argmax, unlike with the zero of an outside sample, the value stays where it
         # started.
-        no_argmax = (argmax < 0) & (pooled.astype(y.dtype) < 0)
-        where, none = call.library.xp().where, y.dtype.type(-1)
+        no_argmax = (argmax < 0) & (check.cast(pooled, check.dtype_of(y)) < 0)
+        where, none = call.library.xp().where, conventions.scalar_of(y)(-1)
         return pooled, where(no_argmax, none, y), where(no_argmax, none, x)
 
 
@@ -221,7 +221,7 @@ def roi_align_backward(
         x = check.same_shape("argmax_x", argmax_x, gradient)
         numbers = call.argmax_at(y, x, regions, pooling, shape)
         lost = (y == -1) & (x == -1) if exact else y == -1
-        numbers = call.library.xp().where(lost, numbers.dtype.type(-1), numbers)
+        numbers = call.library.xp().where(lost, np.int64(-1), numbers)
         return call.maximum_backward(gradient, numbers, regions, pooling, shape)
 
 
@@ -316,12 +316,12 @@ def roi_pool(
         if not want_argmax:
             return pooled
         skipped = _skipped(regions.boxes, scale)
-        return pooled, call.library.xp().where(skipped, argmax.dtype.type(0), argmax)
+        return pooled, call.library.xp().where(skipped, conventions.scalar_of(argmax)(0), argmax)
 
 
 def _skipped(boxes: Array, scale: float) -> Array:
     """Return which boxes the original passes over, as (K, 1, 1, 1); their buffers stay zero."""
-    real = boxes.dtype.type
+    real = conventions.scalar_of(boxes)
     with np.errstate(invalid="ignore", over="ignore"):
         extent = (boxes[:, 2:] + real(1)) * real(scale) - boxes[:, :2] * real(scale)
     return ((extent[:, 0] <= 0) | (extent[:, 1] <= 0))[:, None, None, None]

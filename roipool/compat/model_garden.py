@@ -79,11 +79,11 @@ class _Pyramid(NamedTuple):
         xp, single = conventions.library_of(boxes).xp(), np.float32
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             area = (boxes[:, 3] - boxes[:, 1]) * (boxes[:, 2] - boxes[:, 0])
-            side = xp.sqrt(area.astype(single)) / single(_levels.USUAL_SIZE)
+            side = xp.sqrt(check.cast(area, check.FLOAT32)) / single(_levels.USUAL_SIZE)
             level = xp.floor(xp.log(side) / single(math.log(2))) + single(4 - self.first)
         # An area below 0 has no root: its level is the first one.
         index = xp.clip(xp.where(level == level, level, single(0)), single(0), single(last))
-        return regions._replace(levels=index.astype(np.int64))
+        return regions._replace(levels=check.cast(index, check.INT64))
 
     def extents(self, shapes: Sequence[Shape4]) -> list[tuple[int, int]]:
         """Return the rows and columns that are read of each map: those of the first one, halved.
@@ -130,19 +130,20 @@ def _parts(call: Call, maps: Sequence[Array], extents: Sequence[tuple[int, int]]
     return [
         one
         if one.shape[1:3] == (rows, columns)
-        else call.library.readable(one[:, :rows, :columns], one.dtype)
+        else call.library.readable(one[:, :rows, :columns], check.dtype_of(one))
         for one, (rows, columns) in zip(maps, extents, strict=True)
     ]
 
 
 def _whole(call: Call, part: Array, shape: Shape4) -> Array:
     """Return the gradient of a map, which is 0 where the map is not read."""
-    if part.shape == shape:
-        return part
-    whole = call.library.empty(shape, part.dtype)
-    whole.fill(0)
-    whole[:, : part.shape[1], : part.shape[2]] = part
-    return whole
+    xp, dtype = call.library.xp(), check.dtype_of(part)
+    for axis in (2, 1):
+        sizes = list(part.shape)
+        sizes[axis] = shape[axis] - part.shape[axis]
+        if sizes[axis]:
+            part = xp.concatenate([part, xp.zeros(tuple(sizes), dtype)], axis=axis)
+    return part
 
 
 # ---- Images of as many boxes each
@@ -157,7 +158,7 @@ class _Rows(NamedTuple):
         """Return an array (N, M, ...) as (N * M, ...)."""
         if not self.images or not is_array(array):
             return array
-        if array.ndim != 5 or array.shape[:2] != self.images:
+        if array.ndim != 5 or tuple(array.shape[:2]) != self.images:
             raise ValueError(
                 f"{name} must have shape (N, M, rows, columns, C) with N={self.images[0]} and "
                 f"M={self.images[1]}, got {array.shape}"
@@ -247,7 +248,7 @@ def multilevel_crop_and_resize(
         extents = pyramid.extents([one.shape for one in maps])
         size = check.size_pair("output_size", output_size)
         pooling = pyramid.pooling(size, _definition(sample_offset))
-        regions = pyramid.on_levels(call.regions(maps[0].shape[0], maps[0].dtype))
+        regions = pyramid.on_levels(call.regions(maps[0].shape[0], check.dtype_of(maps[0])))
         pooled = call.average(_parts(call, maps, extents), regions, pooling)
         return _rows(boxes, batch_indices).parted(pooled)
 

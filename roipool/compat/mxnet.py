@@ -71,7 +71,7 @@ def _first_places(library: Library, indices: Array, shape: Sequence[int]) -> Arr
     """Return where the planes of each box's image begin in the flat features; (K, C, 1, 1)."""
     channels = library.xp().arange(shape[1], dtype=np.int64)
     with np.errstate(invalid="ignore"):  # indices of no image are whatever they are on a GPU
-        first = indices.astype(np.int64)[:, None] * shape[1] + channels
+        first = check.cast(indices, check.INT64)[:, None] * shape[1] + channels
     return (first * (shape[2] * shape[3]))[:, :, None, None]
 
 
@@ -166,10 +166,12 @@ def ROIPooling_backward(  # noqa: N802
         )
         gradient, regions, pooling, shape = checked
         places = check.same_shape("argmax", argmax, gradient)
-        if places.dtype.kind != "i":
-            raise TypeError(f"argmax must be a signed integer array, got {places.dtype}")
+        dtype = check.dtype_of(places)
+        if dtype.kind != "i":
+            raise TypeError(f"argmax must be a signed integer array, got {dtype}")
         library = call.library
-        cells = places.astype(np.int64) - _first_places(library, regions.batch_indices, shape)
+        first = _first_places(library, regions.batch_indices, shape)
+        cells = check.cast(places, check.INT64) - first
         cells = library.xp().where(places < 0, np.int64(-1), cells)
         known = library.checked_values(cells)
         if known is not None and not np.all((known >= -1) & (known < shape[2] * shape[3])):
@@ -553,7 +555,7 @@ def ROIAlign(  # noqa: N802
         if not want_argmax:
             return pooled
         y, x = call.argmax_positions(argmax, regions, pooling, maps.shape)
-        where, real, nobody = call.library.xp().where, x.dtype.type, argmax < 0
+        where, real, nobody = call.library.xp().where, conventions.scalar_of(x), argmax < 0
         of_no_image = conventions.of_no_image(regions.batch_indices, maps.shape[0])
         nowhere = where(of_no_image[:, None, None, None], real(0), real(-1))
         return pooled, where(nobody, nowhere, x), where(nobody, nowhere, y)

@@ -223,7 +223,7 @@ def MaxRoiPool(  # noqa: N802
     with Call(POOL_FORM, X=X, rois=rois) as call:
         checked = call.checked_forward(_max_roi_pool(spatial_scale), pooled_shape)
         maps, regions, pooling = checked
-        pooling = pooling._replace(rules=_rules(maps.dtype))
+        pooling = pooling._replace(rules=_rules(check.dtype_of(maps)))
         return call.maximum(maps, regions, pooling, return_argmax=False)[0]
 
 
@@ -268,7 +268,7 @@ def MaxRoiPool_backward(  # noqa: N802
     with Call(POOL_FORM, grad_output=grad_output, X=X, rois=rois) as call:
         checked = call.checked_backward_boxes(_max_roi_pool(spatial_scale))
         gradient, (maps,), regions, pooling = checked
-        pooling = pooling._replace(rules=_rules(maps.dtype))
+        pooling = pooling._replace(rules=_rules(check.dtype_of(maps)))
         _, argmax = call.maximum(maps, regions, pooling)
         return call.maximum_backward(gradient, argmax, regions, pooling, maps.shape)
 

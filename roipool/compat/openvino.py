@@ -80,7 +80,7 @@ def _shifted(regions: Regions, aligned_mode: str) -> Regions:
     if aligned_mode != "half_pixel":
         return regions
     boxes = regions.boxes
-    return regions._replace(boxes=boxes + boxes.dtype.type(0.5))
+    return regions._replace(boxes=boxes + conventions.scalar_of(boxes)(0.5))
 
 
 @for_every_array
@@ -151,8 +151,7 @@ def ROIAlign(  # noqa: N802 - OpenVINO's name
         if mode == "max":
             return call.maximum(maps, regions, pooling, return_argmax=False)[0]
         pooled = call.average([maps], regions, pooling)
-        conventions.set_nan_without_samples(pooled, regions, pooling)
-        return pooled
+        return conventions.nan_without_samples(pooled, regions, pooling)
 
 
 @for_every_array
@@ -321,7 +320,7 @@ def _on_levels(
     """Return boxes in cells of their maps, with the index of each one's map; -1 for none."""
     table = check.box_table(form.boxes, rois, (4,), "(K, 4): x1, y1, x2, y2")
     boxes = check.coordinates(table, dtype)
-    xp, real = conventions.library_of(boxes).xp(), boxes.dtype.type
+    xp, real = conventions.library_of(boxes).xp(), conventions.scalar_of(boxes)
     with np.errstate(invalid="ignore", over="ignore"):
         widths, heights = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
         has_area = widths * heights > 0
@@ -329,14 +328,14 @@ def _on_levels(
     levels = conventions.level_by_logarithm(
         widths, heights, (0, last), canonical, add_to_ratio=1e-6
     )
-    levels = xp.where(has_area, levels, levels.dtype.type(-1))
+    levels = xp.where(has_area, levels, np.int64(-1))
     scales = xp.where(levels == 0, real(1) / real(strides[0]), real(0))
     for level, stride in enumerate(strides):
         scales = xp.where(levels == level, real(1) / real(stride), scales)
     cells = conventions.in_map_cells(boxes, scales[:, None], is_aligned)
     if batch_indices is None:
         return Regions(cells, levels * 0, levels)
-    indices = check.batch_indices(form.indices, batch_indices, len(table), images)
+    indices = check.batch_indices(form.indices, batch_indices, table.shape[0], images)
     return Regions(cells, indices, levels)
 
 
@@ -432,7 +431,7 @@ def ExperimentalDetectronROIFeatureExtractor(  # noqa: N802 - OpenVINO's name
         pooling = Pooling(options.definition, size, scales=options.scales)
         for i, one in enumerate(maps):
             check_sizes(f"pyramid_layers[{i}]", one.shape, "output_size", pooling)
-        return call.average(maps, call.regions(maps[0].shape[0], maps[0].dtype), pooling)
+        return call.average(maps, call.regions(maps[0].shape[0], check.dtype_of(maps[0])), pooling)
 
 
 @for_every_array

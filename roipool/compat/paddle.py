@@ -29,12 +29,12 @@ def _regions(boxes: Any, boxes_num: Any, images: int, dtype: np.dtype[Any], form
     """Return boxes of shape (K, 4), with the image of each by the counts."""
     table = check.box_table(form.boxes, boxes, (4,), "(K, 4): x1, y1, x2, y2")
     counts = check.number_array(form.indices, boxes_num)
-    if counts.shape != (images,) or counts.dtype.kind not in "iu":
+    if tuple(counts.shape) != (images,) or check.dtype_of(counts).kind not in "iu":
         raise ValueError(
-            f"{form.indices} must hold {images} integers, one for each image, got {counts.dtype} "
-            f"of shape {counts.shape}"
+            f"{form.indices} must hold {images} integers, one for each image, got {check.dtype_of(counts)} "
+            f"of shape {tuple(counts.shape)}"
         )
-    indices = _image_of_each(form.indices, counts, len(table))
+    indices = _image_of_each(form.indices, counts, table.shape[0])
     return Regions(check.coordinates(table, dtype), indices)
 
 
@@ -47,7 +47,7 @@ def _image_of_each(name: str, counts: Array, boxes: int) -> Array:
             f"{name} must not be negative, and add up to the {boxes} boxes, got {checked}"
         )
     xp = library.xp()
-    ends = xp.cumsum(counts.astype(np.int64))
+    ends = xp.cumsum(check.cast(counts, check.INT64))
     return xp.searchsorted(ends, xp.arange(boxes, dtype=np.int64), side="right")
 
 
@@ -120,8 +120,7 @@ def roi_align(
         placed = _align(spatial_scale, sampling_ratio, aligned)
         maps, regions, pooling = call.checked_forward(placed, output_size)
         pooled = call.average([maps], regions, pooling)
-        conventions.set_nan_without_samples(pooled, regions, pooling)
-        return pooled
+        return conventions.nan_without_samples(pooled, regions, pooling)
 
 
 @for_every_array
@@ -242,7 +241,7 @@ def roi_pool(
         scale = conventions.float32_number("spatial_scale", spatial_scale)
         checked = call.checked_forward(Definition("roi_pool", scale), output_size)
         maps, regions, pooling = checked
-        lowest = float(np.finfo(real_dtype(maps.dtype)).min)
+        lowest = float(np.finfo(real_dtype(check.dtype_of(maps))).min)
         pooling = pooling._replace(rules=MaxRules(lowest=lowest, argmax_is_cell=True))
         want_argmax = check.flag("return_argmax", return_argmax)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
@@ -472,21 +471,21 @@ def distribute_fpn_proposals(
         of_each = _level_of_each(table, (first, last), canonical, offset)
         xp, levels = call.library.xp(), range(last - first + 1)
         order = xp.argsort(of_each, kind="stable")
-        restore = xp.argsort(order, kind="stable").astype(np.int32)[:, None]
+        restore = check.cast(xp.argsort(order, kind="stable"), check.INT32)[:, None]
         multi_rois = [table[of_each == level] for level in levels]
         if rois_num is None:
             return multi_rois, restore, None
         counts = check.number_array("rois_num", rois_num)
-        if counts.ndim != 1 or counts.dtype.kind not in "iu":
+        if counts.ndim != 1 or check.dtype_of(counts).kind not in "iu":
             raise ValueError(
-                f"rois_num must be one row of integers, got {counts.dtype} of shape {counts.shape}"
+                f"rois_num must be one row of integers, got {check.dtype_of(counts)} of shape {tuple(counts.shape)}"
             )
-        images = _image_of_each("rois_num", counts, len(table))
+        images = _image_of_each("rois_num", counts, table.shape[0])
         numbers = [
-            xp.bincount(images[of_each == level], minlength=len(counts))[: len(counts)]
+            xp.bincount(images[of_each == level], minlength=counts.shape[0])[: counts.shape[0]]
             for level in levels
         ]
-        numbers = [number.astype(np.int32) for number in numbers]
+        numbers = [check.cast(number, check.INT32) for number in numbers]
         return multi_rois, restore, numbers
 
 
@@ -494,9 +493,10 @@ def _level_of_each(
     table: Array, levels: tuple[int, int], canonical: tuple[float, int], pixel_offset: bool
 ) -> Array:
     """Return the index of each box's level."""
-    wide = table.dtype.kind in "iu" or table.dtype.itemsize > 4
-    boxes = check.coordinates(table, np.dtype(np.float64 if wide else np.float32))
-    xp, real = conventions.library_of(boxes).xp(), boxes.dtype.type
+    dtype = check.dtype_of(table)
+    wide = dtype.kind in "iu" or dtype.itemsize > 4
+    boxes = check.coordinates(table, check.FLOAT64 if wide else check.FLOAT32)
+    xp, real = conventions.library_of(boxes).xp(), conventions.scalar_of(boxes)
     with np.errstate(invalid="ignore", over="ignore"):
         width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
         is_reversed = (width < 0) | (height < 0)

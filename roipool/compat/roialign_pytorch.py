@@ -175,11 +175,13 @@ class RoIAlign:
     ) -> Array:
         """Return y1, x1, y2, x2 as fractions, with the operations in the original's order."""
         table = check.coordinates(check.number_array("boxes", boxes), dtype)
-        if table.size == 0:
+        if 0 in table.shape:
             return table.reshape(0, 4)
         if table.ndim != 2 or table.shape[1] != 4:
-            raise ValueError(f"boxes must have shape (K, 4): x1, y1, x2, y2; got {table.shape}")
-        real = table.dtype.type
+            raise ValueError(
+                f"boxes must have shape (K, 4): x1, y1, x2, y2; got {tuple(table.shape)}"
+            )
+        real = conventions.scalar_of(table)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             x1, x2 = self._ends(table[:, 0], table[:, 2], self.crop_width, width, real)
             y1, y2 = self._ends(table[:, 1], table[:, 3], self.crop_height, height, real)
@@ -196,7 +198,9 @@ class RoIAlign:
         """Pool `boxes` from `featuremap`."""
         with Call(featuremap=featuremap, boxes=boxes, box_ind=box_ind) as call:
             maps = check.features("featuremap", featuremap)
-            normalised = self._normalised(call, boxes, maps.shape[2], maps.shape[3], maps.dtype)
+            normalised = self._normalised(
+                call, boxes, maps.shape[2], maps.shape[3], check.dtype_of(maps)
+            )
             return crop_and_resize(
                 maps,
                 normalised,
@@ -219,7 +223,7 @@ class RoIAlign:
         with Call(grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
             gradient = check.float_array("grad_outputs", grad_outputs)
             shape = check.map_shape("featuremap_size", featuremap_size)
-            normalised = self._normalised(call, boxes, shape[2], shape[3], gradient.dtype)
+            normalised = self._normalised(call, boxes, shape[2], shape[3], check.dtype_of(gradient))
             bins = self.crop_height, self.crop_width
             conventions.check_bins("grad_outputs", gradient, bins, "crop_height, crop_width")
             return crop_and_resize_backward(gradient, normalised, box_ind, shape)

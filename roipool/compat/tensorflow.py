@@ -38,11 +38,12 @@ def _in_float32(name: str, array: Any, *, keeps_bytes: bool = False) -> Array:
     """
     if not is_array(array):
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(array.dtype))}")
-    if keeps_bytes and dtype_name(array.dtype) in BYTES:
+    dtype = check.dtype_of(array)
+    if dtype.kind not in "fiu":
+        raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(dtype))}")
+    if keeps_bytes and dtype_name(dtype) in BYTES:
         return array
-    return check.cast(array, np.dtype(np.float32))
+    return check.cast(array, check.FLOAT32)
 
 
 def _definition(method: str) -> Definition:
@@ -103,7 +104,7 @@ def crop_and_resize(
             "NHWC",
             check.any_float("extrapolation_value", extrapolation_value),
         )
-        regions = call.regions(maps.shape[0], maps.dtype)
+        regions = call.regions(maps.shape[0], check.dtype_of(maps))
         conventions.check_finite("boxes", check.swap_xy(regions.boxes))
         return call.average([maps], regions, pooling)
 
@@ -150,10 +151,10 @@ def crop_and_resize_backward(
         gradient = check.float_array("grads", _in_float32("grads", grads))
         shape = check.map_shape("image_size", image_size, "NHWC")
         definition = _definition(method)
-        regions = call.regions(shape[0], gradient.dtype)
-        size = check.grad_output("grads", gradient, len(regions.boxes), shape, "NHWC")
+        regions = call.regions(shape[0], check.dtype_of(gradient))
+        size = check.grad_output("grads", gradient, regions.boxes.shape[0], shape, "NHWC")
         result = call.average_backward(gradient, regions, Pooling(definition, size, "NHWC"), shape)
-        return result.astype(dtype, copy=False)
+        return check.cast(result, dtype)
 
 
 @for_every_array
@@ -191,7 +192,7 @@ def crop_and_resize_backward_boxes(
     with Call(check.CROPS, grads=grads, image=image, boxes=boxes, box_indices=box_indices) as call:
         gradient = check.float_array("grads", _in_float32("grads", grads))
         maps = check.features("image", _in_float32("image", image), "NHWC")
-        regions = call.regions(maps.shape[0], maps.dtype)
-        size = check.grad_output("grads", gradient, len(regions.boxes), maps.shape, "NHWC")
+        regions = call.regions(maps.shape[0], check.dtype_of(maps))
+        size = check.grad_output("grads", gradient, regions.boxes.shape[0], maps.shape, "NHWC")
         pooling = Pooling(_BOX_GRADIENT, size, "NHWC")
         return check.swap_xy(call.average_backward_boxes(gradient, [maps], regions, pooling))

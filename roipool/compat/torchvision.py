@@ -360,7 +360,7 @@ class MultiScaleRoIAlign:
         with Call(FORM, x=list(named.values()), boxes=boxes) as call:
             maps = check.pyramid("x", named)
             pooling = self._pooling("x", named, [one.shape for one in maps], image_shapes)
-            regions = call.regions(maps[0].shape[0], maps[0].dtype)
+            regions = call.regions(maps[0].shape[0], check.dtype_of(maps[0]))
             return call.average(maps, self._on_levels(regions, pooling.scales), pooling)
 
     __call__ = forward
@@ -419,7 +419,7 @@ class MultiScaleRoIAlign:
         boxes = regions.boxes
         if len(scales) == 1:  # a single map, for boxes of any size
             return regions._replace(
-                levels=conventions.library_of(boxes).xp().zeros(len(boxes), np.int64)
+                levels=conventions.library_of(boxes).xp().zeros(boxes.shape[0], np.int64)
             )
         with np.errstate(invalid="ignore", over="ignore"):
             width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]

@@ -248,6 +248,10 @@ class Family:
             return regions
         return regions._replace(boxes=check.coordinates(table[:, first:], dtype))
 
+    def levels(self, levels: Any, boxes: int, maps: int) -> Any:
+        """Return for each box the index of its map, checked."""
+        return check.levels("levels", levels, boxes, maps)
+
     def of_one_map(self, settings: Settings, level: int) -> Settings:
         """Return the settings of a call on one map of a pyramid."""
         (variant,) = self.op.variants.values()
@@ -477,6 +481,11 @@ class AnyFamily(Family):
         if library is NUMPY:
             indices, _ = _cpu.whole_numbers(indices, images, False)
         return Regions(check.coordinates(table, dtype), indices)
+
+    def levels(self, levels: Any, boxes: int, maps: int) -> Any:
+        """Return for each box the index of its map; one that names none pools nothing."""
+        library = LIBRARY_OF[type(levels)] or NUMPY
+        return library.table(levels, check.INT64)
 
     def of_one_map(self, settings: Settings, level: int) -> Settings:
         """Return the settings of a call on one map of a pyramid."""

@@ -334,7 +334,7 @@ def _regions(
     if levels is None:
         return regions
     maps = len(family.scales(settings.placing))
-    own = check.levels("levels", bridge.array(levels), boxes.shape[0], maps)
+    own = family.levels(bridge.array(levels), boxes.shape[0], maps)
     return regions._replace(levels=own)
 
 

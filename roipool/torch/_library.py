@@ -81,6 +81,7 @@ def readable(tensor: Tensor, dtype: np.dtype[Any]) -> Tensor:
 
 
 table = readable
+owned = torch.from_numpy
 
 
 def swapped_pairs(table: Tensor) -> Tensor:

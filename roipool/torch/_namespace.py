@@ -31,9 +31,10 @@ def _number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-abs = torch.abs
+abs = torch.abs  # noqa: A001 - NumPy's name
 floor = torch.floor
 isfinite = torch.isfinite
+log = torch.log
 log2 = torch.log2
 rint = torch.round
 sqrt = torch.sqrt
