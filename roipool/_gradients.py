@@ -12,14 +12,19 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from roipool._arguments import dtype_of
 
 Function = Callable[..., Any]
+FunctionT = TypeVar("FunctionT", bound=Function)
 
 # Arguments that are the features where they are not the first.
 _FEATURES = ("pyramid_layers",)
 # Endings of the arguments of a gradient that are the shape of the features.
 _SHAPES = ("_shape", "_size")
+# The argument of a forward that lets it return what its gradient needs.
+_WITH_RESULTS = "return_argmax"
 
 
 class Published(NamedTuple):
@@ -31,16 +36,16 @@ class Published(NamedTuple):
         The forward.
     returns : tuple of str
         The names of its results after the first, which are arguments of the gradient.
-    options : mapping
-        Options that let the forward return them.
     when : mapping
-        The options for which gradients are published functions, for others they are derivatives.
+        The options for which gradients are published functions; for others they are derivatives.
+    fixed : mapping
+        Options of gradients that are not those of the forward, by the names of gradients.
     """
 
     function: Function
     returns: tuple[str, ...]
-    options: Mapping[str, Any]
     when: Mapping[str, Any]
+    fixed: Mapping[str, Mapping[str, Any]]
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PublishedCall:
         """Return a call with these arguments."""
@@ -53,13 +58,15 @@ _published: dict[tuple[str, str], Published] = {}
 
 
 def publishes_gradient(
-    *returns: str, options: Mapping[str, Any] | None = None, when: Mapping[str, Any] | None = None
-) -> Callable[[Function], Function]:
+    *returns: str,
+    when: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Callable[[FunctionT], FunctionT]:
     """Mark a forward whose gradients are functions of their own, not its derivatives."""
 
-    def marked(function: Function) -> Function:
+    def marked(function: FunctionT) -> FunctionT:
         key = function.__module__, function.__name__
-        _published[key] = Published(function, returns, options or {}, when or {})
+        _published[key] = Published(function, returns, when or {}, fixed or {})
         return function
 
     return marked
@@ -97,11 +104,11 @@ def refuse_gradients(
 ) -> None:
     """Raise TypeError if a gradient is wanted with respect to an argument that has none."""
     parameters, known = signature_of(function).parameters, gradient_names(function)
+    if known is None:
+        return
     for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
-        if known is None or name in known:
-            continue
         parts = value if isinstance(value, (list, tuple)) else (value,)
-        if any(map(is_wanted, parts)):
+        if name not in known and any(map(is_wanted, parts)):
             raise TypeError(
                 f"{name} must not require a gradient: the function has none with respect to it; "
                 f"detach it"
@@ -129,32 +136,31 @@ class PublishedCall:
         """Whether the gradients for these options are the derivatives of the forward."""
         return any(self._given[name] != value for name, value in self._published.when.items())
 
-    def forward(self, arrays: Sequence[Any]) -> Any:
-        """Return the results that the caller asked for."""
-        return self._published.function(**self._given)
+    def results(self, arrays: Sequence[Any]) -> Any:
+        """Return all results, of these arguments with gradients in the place of the caller's."""
+        given = {**self._given, **dict(zip(self._gradients, arrays, strict=True))}
+        if _WITH_RESULTS in given:
+            given[_WITH_RESULTS] = True
+        return self._published.function(**given)
 
-    def all_results(self, arrays: Sequence[Any]) -> Any:
-        """Return all results, of the arguments with gradients in the place of the caller's."""
-        own = dict(zip(self._gradients, arrays, strict=True))
-        return self._published.function(**{**self._given, **own, **self._published.options})
-
-    def finish(self, results: Any) -> Any:
+    def asked(self, results: Any) -> Any:
         """Return the results that the caller asked for, from all."""
-        asks = self._published.options
-        wanted = all(self._given[name] == value for name, value in asks.items())
-        return results if wanted or not isinstance(results, tuple) else results[0]
+        return results if self._given.get(_WITH_RESULTS, True) else results[0]
 
     def gradients(
         self, gradient: Any, arrays: Sequence[Any], results: Sequence[Any], needed: Sequence[bool]
     ) -> list[Any]:
-        """Return the gradients that are needed, and None for others."""
+        """Return the gradients that are needed, and None for others.
+
+        `results` are those of the forward after the first.
+        """
         own = dict(zip(self._gradients, arrays, strict=True))
         more = dict(zip(self._published.returns, results, strict=True))
-        known, found = {**self._given, **own, **more}, []
-        for (name, function), is_needed in zip(self._gradients.items(), needed, strict=True):
-            value = self._gradient(function, gradient, known) if is_needed else None
-            found.append(value)
-        return found
+        known = {**self._given, **own, **more}
+        return [
+            self._gradient(name, gradient, known) if is_needed else None
+            for name, is_needed in zip(self._gradients.values(), needed, strict=True)
+        ]
 
     def _gradient(self, name: str, gradient: Any, known: Mapping[str, Any]) -> Any:
         function = getattr(sys.modules[self._published.function.__module__], name)
@@ -166,4 +172,6 @@ class PublishedCall:
                 given[each] = known[each]
             elif each.endswith(_SHAPES):
                 given[each] = tuple(features.shape)
-        return function(**given)
+            elif each == "T":  # TensorFlow's name of the gradient's dtype
+                given[each] = dtype_of(features)
+        return function(**{**given, **self._published.fixed.get(name, {})})
