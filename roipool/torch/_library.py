@@ -107,8 +107,9 @@ def checked_values(tensor: Tensor) -> np.ndarray[Any, Any] | None:
 
 def host_copy(tensor: Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor's values on the host."""
-    values = tensor.detach().cpu().resolve_neg()
-    return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
+    with torch._C._DisableFuncTorch():  # whose operators would wrap what they return
+        values = tensor.detach().cpu().resolve_neg()
+        return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
 
 
 def concatenate(parts: Sequence[Tensor], columns: int, dtype: Any) -> tuple[Tensor, Tensor]:
