@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from roipool._arguments import dtype_of
+from roipool._arrays import is_array
 
 Function = Callable[..., Any]
 FunctionT = TypeVar("FunctionT", bound=Function)
@@ -121,7 +122,7 @@ class PublishedCall:
     Attributes
     ----------
     arrays : list
-        The arguments with gradients.
+        The arrays among its arguments, and in lists among them: those with gradients first.
     """
 
     def __init__(self, published: Published, given: dict[str, Any]) -> None:
@@ -129,7 +130,13 @@ class PublishedCall:
         names = gradient_names(published.function)
         assert names is not None
         self._gradients = {each: name for each, name in names.items() if given[each] is not None}
-        self.arrays = [given[each] for each in self._gradients]
+        others = [each for each in given if each not in self._gradients]
+        self._places: list[tuple[str, int | None]] = [
+            place for name in (*self._gradients, *others) for place in _places(name, given[name])
+        ]
+        self.arrays = [
+            given[name] if number is None else given[name][number] for name, number in self._places
+        ]
 
     @property
     def is_derivative(self) -> bool:
@@ -137,8 +144,8 @@ class PublishedCall:
         return any(self._given[name] != value for name, value in self._published.when.items())
 
     def results(self, arrays: Sequence[Any]) -> Any:
-        """Return all results, of these arguments with gradients in the place of the caller's."""
-        given = {**self._given, **dict(zip(self._gradients, arrays, strict=True))}
+        """Return all results, of these arrays in the place of the caller's."""
+        given = self._with(arrays)
         if _WITH_RESULTS in given:
             given[_WITH_RESULTS] = True
         return self._published.function(**given)
@@ -150,17 +157,31 @@ class PublishedCall:
     def gradients(
         self, gradient: Any, arrays: Sequence[Any], results: Sequence[Any], needed: Sequence[bool]
     ) -> list[Any]:
-        """Return the gradients that are needed, and None for others.
+        """Return for each array its gradient if it is needed, else None.
 
         `results` are those of the forward after the first.
         """
-        own = dict(zip(self._gradients, arrays, strict=True))
         more = dict(zip(self._published.returns, results, strict=True))
-        known = {**self._given, **own, **more}
+        known = {**self._with(arrays), **more}
         return [
-            self._gradient(name, gradient, known) if is_needed else None
-            for name, is_needed in zip(self._gradients.values(), needed, strict=True)
+            self._gradient(self._gradients[name], gradient, known)
+            if is_needed and name in self._gradients
+            else None
+            for (name, _), is_needed in zip(self._places, needed, strict=True)
         ]
+
+    def _with(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        """Return the arguments with these arrays in the place of the caller's."""
+        given = {
+            name: [*value] if isinstance(value, (list, tuple)) else value
+            for name, value in self._given.items()
+        }
+        for (name, number), array in zip(self._places, arrays, strict=True):
+            if number is None:
+                given[name] = array
+            else:
+                given[name][number] = array
+        return given
 
     def _gradient(self, name: str, gradient: Any, known: Mapping[str, Any]) -> Any:
         function = getattr(sys.modules[self._published.function.__module__], name)
@@ -175,3 +196,10 @@ class PublishedCall:
             elif each == "T":  # TensorFlow's name of the gradient's dtype
                 given[each] = dtype_of(features)
         return function(**{**given, **self._published.fixed.get(name, {})})
+
+
+def _places(name: str, value: Any) -> list[tuple[str, int | None]]:
+    """Return where the arrays of an argument are: it is one, or a list that may hold some."""
+    if isinstance(value, (list, tuple)):
+        return [(name, number) for number, each in enumerate(value) if is_array(each)]
+    return [(name, None)] if is_array(value) else []

@@ -33,6 +33,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 OTHERS = {torch.complex64: "complex64", torch.complex128: "complex128"}
 
 engine = None
+array = "tensor"
 
 
 def xp() -> ModuleType:
