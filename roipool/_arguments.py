@@ -412,6 +412,11 @@ def regions(
     return Regions(coordinates(array[:, 1:], dtype), numbers)
 
 
+# What reads a table of a batch index and a box in each row, unless told otherwise; and whether it
+# cuts indices to whole numbers. Calls with such tables can be kept.
+TABLE_READERS: dict[Any, bool] = {regions: False}
+
+
 def _is_one_per_image(rois: Sequence[Any]) -> bool:
     """Return whether this is a sequence of (L, 4) arrays rather than one nested sequence."""
     if any(rank(item) == 2 for item in rois):

@@ -6,6 +6,7 @@ PyTorch's and JAX's front ends call engines with the same requests.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
@@ -16,7 +17,7 @@ from roipool import _arguments as check
 from roipool import _cpu
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, common_library
-from roipool._definitions import GATHERS, POINTWISE, Definition
+from roipool._definitions import BY_BIN, GATHERS, POINTWISE, Definition
 from roipool._dtypes import FLOATS, POOLED_DTYPES, dtype_name, numpy_dtype
 from roipool._layout import (
     Layout,
@@ -165,6 +166,54 @@ class DeviceEngine(Engine, Protocol):
         """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
 
 
+class Computed(NamedTuple):
+    """How a call was computed that others can be computed like: see ``roipool._kept``.
+
+    Attributes
+    ----------
+    results : tuple
+        Pooled values and argmax, or the gradient.
+    given : tuple
+        The maps or the gradient of pooled values, and the boxes, as the caller gave them.
+    pooling : Pooling
+        The request.
+    columns : int
+        Numbers of a box.
+    shape : tuple of int or None
+        The shape of the maps, of a gradient.
+    kind : mapping
+        The other arguments of `PreparedCall`.
+    """
+
+    results: tuple[Any, ...]
+    given: tuple[Any, Any]
+    pooling: Pooling
+    columns: int
+    shape: Shape4 | None
+    kind: dict[str, bool]
+
+
+class _Last(threading.local):
+    """The last call of this thread, told to who asks for it."""
+
+    is_asked_for = False
+    call: Computed | None = None
+
+
+LAST = _Last()
+
+
+def is_kept(pooling: Pooling) -> bool:
+    """Return whether calls with a request can be prepared: on one map, of bins in rows."""
+    definition = pooling.definition
+    return (
+        definition.name not in BY_BIN
+        and definition.group_size == (1, 1)
+        and definition.depth is None
+        and not pooling.scales
+    )
+
+
 class Verbs(Protocol):
     """What computes results for a library whose arrays are traced or differentiated.
 
@@ -219,7 +268,16 @@ class Call:
         one.
     """
 
-    __slots__ = ("_arrays", "_device", "_dtype", "_form", "engine", "library", "verbs")
+    __slots__ = (
+        "_arrays",
+        "_device",
+        "_dtype",
+        "_form",
+        "_given_regions",
+        "engine",
+        "library",
+        "verbs",
+    )
 
     engine: Engine
     verbs: Verbs | None
@@ -228,6 +286,7 @@ class Call:
 
     def __init__(self, form: Form = CORNERS, /, **arrays: Any) -> None:
         self._arrays, self._form, self._dtype = arrays, form, None
+        self._given_regions: Regions | None = None
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
             if type(value) is not np.ndarray and value is not None:
@@ -327,7 +386,36 @@ class Call:
         """Return the boxes, for maps of `images` images."""
         arrays, form = self._arrays, self._form
         regions = form.read(arrays[form.boxes], arrays.get(form.indices), images, dtype, form)
-        return regions if self.verbs is None else self._owned(regions)
+        if self.verbs is not None:
+            regions = self._owned(regions)
+        self._given_regions = regions
+        return regions
+
+    def _record(
+        self,
+        result: Any,
+        regions: Regions,
+        pooling: Pooling,
+        shape: Shape4 | None = None,
+        argmax: Any = None,
+        **kind: bool,
+    ) -> None:
+        """Tell who keeps calls how this one was computed, if another can be computed like it.
+
+        That is a call on one map for boxes as the caller gave them, in one table.
+        """
+        if not LAST.is_asked_for:
+            return
+        form, arrays = self._form, self._arrays
+        cuts = check.TABLE_READERS.get(form.read)
+        if cuts is None or regions is not self._given_regions or not is_kept(pooling):
+            return
+        if self._dtype is not None or arrays.get("out") is not None:
+            return
+        given = arrays[form.features if shape is None else form.grad_output], arrays[form.boxes]
+        results = (result,) if argmax is None else (result, argmax)
+        columns = len(form.columns)
+        LAST.call = Computed(results, given, pooling, columns, shape, {"cuts": cuts, **kind})
 
     def _owned(self, regions: Regions) -> Regions:
         """Return regions as arrays of the call's library: those of an empty list are NumPy's."""
@@ -361,7 +449,9 @@ class Call:
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Result:
         """Average forward."""
         if self.verbs is not None:
-            return self._returned(self.verbs.average(features, regions, pooling))
+            result = self._returned(self.verbs.average(features, regions, pooling))
+            self._record(result, regions, pooling)
+            return result
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         groups = pooling.definition.group_size
         shape = pooled_shape(features[0].shape, count, size, layout, groups)
@@ -370,6 +460,8 @@ class Call:
             features, regions = self._one_of_alike(features, regions)
         if self._dtype is None:
             self.engine.average(features, regions, pooling, result)
+            if self.library is NUMPY:
+                self._record(result, regions, pooling)
         else:
             for part, values in self._boxes_at_once(features, regions, pooling, result):
                 self.engine.average(features, part, pooling, values)
@@ -386,6 +478,8 @@ class Call:
             )
         result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
+        if self.library is NUMPY:
+            self._record(result, regions, pooling, input_shape)
         return self._filled(result)
 
     def average_backward_of_maps(
@@ -445,6 +539,9 @@ class Call:
             argmax = self.engine.maximum(
                 features, regions, pooling, result, return_argmax=return_argmax
             )
+            if self.library is NUMPY:
+                kind = {"is_maximum": True, "returns_argmax": return_argmax}
+                self._record(result, regions, pooling, argmax=argmax, **kind)
             return self._filled(result), argmax
         argmax, at_once = None, len(result) if return_argmax else 0
         for part, values in self._boxes_at_once([features], regions, pooling, result, at_once):

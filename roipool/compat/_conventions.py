@@ -134,6 +134,9 @@ def boxes_of_images(boxes: Any, _: None, images: int, dtype: np.dtype[Any], form
     return numbered_boxes(table, None, images, dtype, form)
 
 
+check.TABLE_READERS |= {numbered_boxes: True, boxes_of_images: True}
+
+
 def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:
     parts = check.tables("boxes", boxes, 4)
     for image, part in enumerate(parts):

@@ -233,7 +233,7 @@ class Family:
         scales: Sequence[float] = placing[0]
         return scales
 
-    def columns(self, boxes: Tensor, size: Sequence[int]) -> int:
+    def columns(self, boxes: Tensor, indices: Tensor | None, size: Sequence[int]) -> int:
         """Return the numbers of a box without its batch index, for so many rows and columns."""
         return self.op.form.numbers(size)
 
@@ -400,6 +400,10 @@ def four_by_four(sizes: Sequence[int]) -> list[Shape4]:
     ]
 
 
+class UnknownImageError(Exception):
+    """A batch index of a small call names no image: the general path says what is wrong."""
+
+
 class AnyFamily(Family):
     """The operators that compute any request to an engine, whose numbers are their arguments.
 
@@ -469,14 +473,23 @@ class AnyFamily(Family):
         scales: Sequence[float] = placing[1]
         return scales
 
-    def columns(self, boxes: Tensor, size: Sequence[int]) -> int:
-        """Return the numbers of a box."""
-        return boxes.shape[-1]
+    def columns(self, boxes: Tensor, indices: Tensor | None, size: Sequence[int]) -> int:
+        """Return the numbers of a box without its batch index."""
+        return boxes.shape[-1] - (indices is None)
 
     def regions(
         self, table: Any, indices: Any, images: int, dtype: Any, size: tuple[int, int]
     ) -> Regions:
-        """Return boxes as engines read them; an index of no image becomes -1."""
+        """Return boxes as engines read them; an index of no image becomes -1.
+
+        A table without indices has them in its first column, cut to whole numbers, which must name
+        images: small calls give their table as it is.
+        """
+        if indices is None:
+            numbers, wrong = _cpu.whole_numbers(table[:, 0], images, True)
+            if wrong >= 0:
+                raise UnknownImageError
+            return Regions(check.coordinates(table[:, 1:], dtype), numbers)
         library = LIBRARY_OF[type(indices)] or NUMPY
         if library is NUMPY:
             indices, _ = _cpu.whole_numbers(indices, images, False)
