@@ -41,24 +41,24 @@ def visits(
         The cell is -1 where the loops of no cell come to the bin, and beyond the last bin of all.
     """
     xp, (rows, columns) = library.xp(), gradient.shape[2:]
-    read, at = _neighbours(xp, gradient, 0), _neighbours(xp, cells, -1)
+    read, at = _as_read(xp, gradient), _as_read(xp, cells + 1) - 1  # beyond the last bin: 0 and -1
     y = at // width
     down, across = xp.arange(rows + 1).reshape(-1, 1), xp.arange(columns + 1)
-    x1, y1, x2, y2 = (
-        (regions.boxes[:, place] * regions.boxes.dtype.type(scale)).reshape(-1, 1, 1, 1)
-        for place in range(4)
-    )
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # boxes may be infinite or NaN, which no cell is in
+        x1, y1, x2, y2 = (
+            (regions.boxes[:, place] * regions.boxes.dtype.type(scale)).reshape(-1, 1, 1, 1)
+            for place in range(4)
+        )
         found = _is_visited(xp, y, y1, y2, down, rows)
         found = found & _is_visited(xp, at - y * width, x1, x2, across, columns)
     return read, xp.where(found & (at >= 0), at, np.int64(-1))
 
 
-def _neighbours(xp: Any, bins: Array, beyond: int) -> Array:
-    """Return a number for each bin and for one row and column more, as they follow in memory."""
+def _as_read(xp: Any, bins: Array) -> Array:
+    """Return numbers of bins with one row and column more, as they follow in memory; then zeros."""
     boxes, channels, rows, columns = bins.shape
-    padding = xp.zeros((2, columns), bins.dtype) + bins.dtype.type(beyond)
-    memory = xp.concatenate([bins.reshape(-1, columns), padding], axis=0)
+    beyond = xp.zeros((2, columns), bins.dtype)
+    memory = xp.concatenate([bins.reshape(boxes * channels * rows, columns), beyond], axis=0)
     wider = xp.concatenate([memory[:-1], memory[1:, :1]], axis=1)
     own = wider[:-1].reshape(boxes, channels, rows, columns + 1)
     below = wider[rows::rows].reshape(boxes, channels, 1, columns + 1)
