@@ -15,7 +15,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Form
-from roipool._arrays import NUMPY, Array, Library
+from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._pooling import Call, MaxRules
 from roipool._types import Mode
@@ -75,9 +75,9 @@ def _operator(operator: Operator | None) -> Operator | None:
     return None if operator is None else check.choice("operator", operator, tuple(_LOWEST))
 
 
-def _lowest(operator: Operator | None, library: Library) -> float:
-    """Return where a maximum starts: as in the operator for the arrays, unless one is named."""
-    return _LOWEST[_operator(operator) or ("cpu" if library is NUMPY else "cuda")]
+def _lowest(operator: Operator | None, call: Call) -> float:
+    """Return where a maximum starts: as in the operator for the device, unless one is named."""
+    return _LOWEST[_operator(operator) or ("cpu" if call.is_on_host else "cuda")]
 
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
@@ -157,7 +157,7 @@ def roi_align(
     with Call(FORM, input=input, rois=rois) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
         mode = check.choice("pool_mode", pool_mode, _MODES)
-        lowest = _lowest(operator, call.library)
+        lowest = _lowest(operator, call)
         want_argmax = check.flag("return_argmax", return_argmax)
         if mode == "avg":
             if want_argmax:
