@@ -304,6 +304,11 @@ class Call:
         if self._device is not None:
             self._device.__exit__(*error)
 
+    @property
+    def is_on_host(self) -> bool:
+        """Whether the arrays are in the host's memory, not on a GPU."""
+        return self._device is None
+
     # ---- Arguments, checked and converted; `form` has the names of those with arrays
 
     def checked_forward(

@@ -20,6 +20,7 @@ from roipool._gradients import publishes_gradient
 from roipool._layout import Shape4
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
+from roipool.compat._caffe_loops import visits
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
 
 FORM = Form(
@@ -226,12 +227,14 @@ def roi_align_backward(
     *,
     exact_gradient: bool = False,
 ) -> Array:
-    """Return the gradient of :func:`roi_align` with respect to `bottom`.
+    """Return the gradient of :func:`roi_align` with respect to `bottom`, as the layer's loops do.
 
-    Like the original, it gives the whole gradient to the cell (argmax_y, argmax_x), whatever the
-    weights of the forward. The original's loops also reach one bin too far, where they read other
-    boxes' values or beyond the array, and they miss bins of boxes that its rounding enlarges;
-    neither is reproduced.
+    A bin gives its whole gradient to the cell (argmax_y, argmax_x), whatever the weights of the
+    forward. For each cell, the layer visits bins of boxes that it rounds outwards first: it misses
+    the argmax of some bins. The last row and column of bins that it visits may be one too many.
+    What it finds there is the first bin of the next row, or a bin of the next channel or box, which
+    it counts if the argmax is the same cell. After the last box, it reads beyond its arrays; such
+    bins count nothing here.
 
     Parameters
     ----------
@@ -264,6 +267,9 @@ def roi_align_backward(
         y = _whole_positions("argmax_y", argmax_y, gradient)
         if not check.flag("exact_gradient", exact_gradient):
             cells = _winning_cells(call, y, x, shape)
+            gradient, cells = visits(
+                call.library, gradient, cells, regions, placed.scale, max(shape[3], 1)
+            )
             named = pooling._replace(rules=CELLS_FROM_LOWEST_FLOAT32)
             return call.maximum_backward(gradient, cells, regions, named, shape)
         # A truncated position identifies the only sample of the bin within the cell, since samples

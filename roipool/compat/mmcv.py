@@ -1,15 +1,15 @@
 """mmcv's operators: ROI align and pooling, precise, deformable, and of rotated boxes (mmcv/ops).
 
-`roi_align` reproduces the CPU operator: the maximum starts at -10000. (In the CUDA operator it
-starts at -3.4e38.) As in mmcv, an adaptive number of samples is computed in float32 even for
-float64 maps. Aligned reversed boxes, which the CPU operator refuses, are pooled as by the CUDA
-operator. A batch index outside the batch, which mmcv does not check, is a ValueError.
+The maximum of `roi_align` starts at -10000 in the CPU operator and at -3.4e38 in the CUDA operator.
+As in mmcv, an adaptive number of samples is computed in float32 even for float64 maps. Aligned
+reversed boxes, which the CPU operator refuses, are pooled as by the CUDA operator. A batch index
+outside the batch, which mmcv does not check, is a ValueError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -67,8 +67,19 @@ PRECISE_FORM = Form(read=conventions.numbered_boxes)
 FORM, DEFORM_FORM = _mmcv_deform.FORM, _mmcv_deform.DEFORM_FORM
 ROTATED_FORM, RIROI_FORM = _mmcv_rotated.ROTATED_FORM, _mmcv_rotated.RIROI_FORM
 _MODES: tuple[Mode, ...] = ("max", "avg")
-_LOWEST = -10000.0
-_RULES = MaxRules(lowest=_LOWEST, outside_is_zero=True)
+Operator: TypeAlias = Literal["cpu", "cuda"]
+# Where the maximum of each operator starts.
+_LOWEST: dict[Operator, float] = {"cpu": -10000.0, "cuda": float(np.finfo(np.float32).min)}
+_RULES = MaxRules(outside_is_zero=True)
+
+
+def _operator(operator: Operator | None) -> Operator | None:
+    return None if operator is None else check.choice("operator", operator, tuple(_LOWEST))
+
+
+def _lowest(operator: Operator | None, call: Call) -> float:
+    """Return where a maximum starts: as in the operator for the device, unless one is named."""
+    return _LOWEST[_operator(operator) or ("cpu" if call.is_on_host else "cuda")]
 
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
@@ -92,6 +103,7 @@ def roi_align(
     aligned: bool = True,
     *,
     return_argmax: bool = False,
+    operator: Operator | None = None,
 ) -> Array | tuple[Array, Array, Array]:
     """ROI align as ``mmcv.ops.roi_align``, by average or maximum.
 
@@ -109,11 +121,14 @@ def roi_align(
         Samples per bin and axis; 0 or less is adaptive.
     pool_mode : {"avg", "max"}
         How the samples of a bin are reduced. In "max" a sample outside the map takes part as 0, and
-        a bin of no sample, or none above it, is -10000.
+        a bin of no sample, or none above it, is the value that the maximum starts at.
     aligned : bool
         Shift by half a cell.
     return_argmax : bool
         Also return what the operator keeps for its backward; needs ``pool_mode="max"``.
+    operator : {"cpu", "cuda"}, optional
+        Whose maximum: that of mmcv's CPU operator starts at -10000, that of its CUDA operator at
+        -3.4e38. The default is that of the arrays' device.
 
     Returns
     -------
@@ -146,6 +161,7 @@ def roi_align(
     with Call(FORM, input=input, rois=rois) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
         mode = check.choice("pool_mode", pool_mode, _MODES)
+        lowest = _lowest(operator, call)
         want_argmax = check.flag("return_argmax", return_argmax)
         if mode == "avg":
             if want_argmax:
@@ -153,7 +169,7 @@ def roi_align(
             maps, regions, pooling = call.checked_forward(definition, output_size)
             return call.average([maps], regions, pooling)
         maps, regions, pooling = call.checked_forward(
-            definition, output_size, empty_value=_LOWEST, rules=_RULES
+            definition, output_size, empty_value=lowest, rules=_RULES._replace(lowest=lowest)
         )
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         if not want_argmax:
@@ -230,7 +246,8 @@ def roi_align_backward(
 class RoIAlign(Layer):
     """``mmcv.ops.RoIAlign``: :func:`roi_align` as a class.
 
-    With `use_torchvision` the result is torchvision's average, whatever `pool_mode` is.
+    With `use_torchvision` the result is torchvision's average, whatever `pool_mode` is. `operator`,
+    which mmcv's class lacks, is that of :func:`roi_align`.
     """
 
     def __init__(
@@ -241,6 +258,8 @@ class RoIAlign(Layer):
         pool_mode: Mode = "avg",
         aligned: bool = True,
         use_torchvision: bool = False,
+        *,
+        operator: Operator | None = None,
     ) -> None:
         self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
         self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
@@ -248,13 +267,16 @@ class RoIAlign(Layer):
         self.pool_mode: Mode = check.choice("pool_mode", pool_mode, _MODES)
         self.aligned: bool = check.flag("aligned", aligned)
         self.use_torchvision: bool = check.flag("use_torchvision", use_torchvision)
+        self._operator = _operator(operator)
 
     def forward(self, input: Array, rois: Any) -> Array:
         """Pool `rois` from `input`."""
         options = (self.output_size, self.spatial_scale, self.sampling_ratio)
         if self.use_torchvision:
             return torchvision.roi_align(input, rois, *options, self.aligned)
-        pooled = roi_align(input, rois, *options, self.pool_mode, self.aligned)
+        pooled = roi_align(
+            input, rois, *options, self.pool_mode, self.aligned, operator=self._operator
+        )
         assert not isinstance(pooled, tuple)
         return pooled
 
