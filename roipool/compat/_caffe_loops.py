@@ -13,8 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from roipool import _arguments as check
 from roipool._arguments import Regions
 from roipool._arrays import Array, Library
+from roipool.compat import _conventions as conventions
+
+FLOAT64 = np.dtype(np.float64)
 
 
 def visits(
@@ -42,11 +46,11 @@ def visits(
     """
     xp, (rows, columns) = library.xp(), gradient.shape[2:]
     read, at = _as_read(xp, gradient), _as_read(xp, cells + 1) - 1  # beyond the last bin: 0 and -1
-    y = at // width
+    y, real = at // width, conventions.scalar_of(regions.boxes)
     down, across = xp.arange(rows + 1).reshape(-1, 1), xp.arange(columns + 1)
     with np.errstate(all="ignore"):  # boxes may be infinite or NaN, which no cell is in
         x1, y1, x2, y2 = (
-            (regions.boxes[:, place] * regions.boxes.dtype.type(scale)).reshape(-1, 1, 1, 1)
+            (regions.boxes[:, place] * real(scale)).reshape(-1, 1, 1, 1)
             for place in range(4)
         )
         found = _is_visited(xp, y, y1, y2, down, rows)
@@ -67,10 +71,10 @@ def _as_read(xp: Any, bins: Array) -> Array:
 
 def _is_visited(xp: Any, cell: Array, low: Array, high: Array, visited: Array, bins: int) -> Array:
     """Return whether the loop of a cell, along one axis, comes to a bin."""
-    real = low.dtype.type
-    start, end = xp.floor(low).astype(np.float64), -xp.floor(-high).astype(np.float64)
-    length = (end - start + 1.0).astype(real) / real(bins)
-    first = xp.floor((cell - start).astype(real) / length)
-    last = -xp.floor(-(cell - start + 1.0).astype(real) / length)
+    dtype = check.dtype_of(low)
+    start, end = (check.cast(each, FLOAT64) for each in (xp.floor(low), -xp.floor(-high)))
+    length = check.cast(end - start + 1.0, dtype) / dtype.type(bins)
+    first = xp.floor(check.cast(cell - start, dtype) / length)
+    last = -xp.floor(-check.cast(cell - start + 1.0, dtype) / length)
     is_in_range = (xp.clip(first, 0, bins) <= visited) & (visited <= xp.clip(last, 0, bins))
     return is_in_range & (cell >= start) & (cell <= end)
