@@ -67,6 +67,7 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
             return function(*args, **kwargs)
         return front_end.call(function, args, kwargs)
 
+    operation.kept = kept  # type: ignore[attr-defined]  # for tests
     return operation  # type: ignore[return-value]
 
 
@@ -84,6 +85,7 @@ def for_every_array(function: Function) -> Function:
             return function(*args, **kwargs)
         return front_end.call(function, args, kwargs)
 
+    operation.kept = kept  # type: ignore[attr-defined]  # for tests
     return operation  # type: ignore[return-value]
 
 

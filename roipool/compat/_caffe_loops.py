@@ -50,8 +50,7 @@ def visits(
     down, across = xp.arange(rows + 1).reshape(-1, 1), xp.arange(columns + 1)
     with np.errstate(all="ignore"):  # boxes may be infinite or NaN, which no cell is in
         x1, y1, x2, y2 = (
-            (regions.boxes[:, place] * real(scale)).reshape(-1, 1, 1, 1)
-            for place in range(4)
+            (regions.boxes[:, place] * real(scale)).reshape(-1, 1, 1, 1) for place in range(4)
         )
         found = _is_visited(xp, y, y1, y2, down, rows)
         found = found & _is_visited(xp, at - y * width, x1, x2, across, columns)
