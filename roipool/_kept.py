@@ -1,12 +1,13 @@
 """Small calls: those with the options of an earlier call skip all checks.
 
-A public function's first call with some options is computed by its body. If its result is that of
-one average or maximum of the caller's own arrays, the engine's request is kept, and later calls with
-these options hand their arrays to the engine at once, if it reads them as they are.
+The first call of a public function with some options is computed by its body. If its result is that
+of one average or maximum of the caller's own arrays, the engine's request is kept, and later calls
+with these options hand their arrays to the engine at once, if it reads them as they are.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -46,11 +47,7 @@ def _is_result_of(last: Computed, result: Any, args: tuple[Any, ...]) -> bool:
     given = args[:2]
     return (
         len(results) == len(last.results)
-        and all(map(_is_same, results, last.results))
+        and all(map(operator.is_, results, last.results))
         and len(given) == 2
-        and all(map(_is_same, given, last.given))
+        and all(map(operator.is_, given, last.given))
     )
-
-
-def _is_same(first: Any, second: Any) -> bool:
-    return first is second

@@ -409,8 +409,6 @@ class Call:
 
         That is a call on one map for boxes as the caller gave them, in one table.
         """
-        if not LAST.is_asked_for:
-            return
         form, arrays = self._form, self._arrays
         cuts = check.TABLE_READERS.get(form.read)
         if cuts is None or regions is not self._given_regions or not is_kept(pooling):
@@ -455,7 +453,8 @@ class Call:
         """Average forward."""
         if self.verbs is not None:
             result = self._returned(self.verbs.average(features, regions, pooling))
-            self._record(result, regions, pooling)
+            if LAST.is_asked_for:
+                self._record(result, regions, pooling)
             return result
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         groups = pooling.definition.group_size
@@ -465,7 +464,7 @@ class Call:
             features, regions = self._one_of_alike(features, regions)
         if self._dtype is None:
             self.engine.average(features, regions, pooling, result)
-            if self.library is NUMPY:
+            if LAST.is_asked_for and self.library is NUMPY:
                 self._record(result, regions, pooling)
         else:
             for part, values in self._boxes_at_once(features, regions, pooling, result):
@@ -483,7 +482,7 @@ class Call:
             )
         result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
-        if self.library is NUMPY:
+        if LAST.is_asked_for and self.library is NUMPY:
             self._record(result, regions, pooling, input_shape)
         return self._filled(result)
 
@@ -544,7 +543,7 @@ class Call:
             argmax = self.engine.maximum(
                 features, regions, pooling, result, return_argmax=return_argmax
             )
-            if self.library is NUMPY:
+            if LAST.is_asked_for and self.library is NUMPY:
                 kind = {"is_maximum": True, "returns_argmax": return_argmax}
                 self._record(result, regions, pooling, argmax=argmax, **kind)
             return self._filled(result), argmax

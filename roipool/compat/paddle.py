@@ -32,8 +32,8 @@ def _regions(boxes: Any, boxes_num: Any, images: int, dtype: np.dtype[Any], form
     counts = check.number_array(form.indices, boxes_num)
     if tuple(counts.shape) != (images,) or check.dtype_of(counts).kind not in "iu":
         raise ValueError(
-            f"{form.indices} must hold {images} integers, one for each image, got {check.dtype_of(counts)} "
-            f"of shape {tuple(counts.shape)}"
+            f"{form.indices} must hold {images} integers, one for each image, got "
+            f"{check.dtype_of(counts)} of shape {tuple(counts.shape)}"
         )
     indices = _image_of_each(form.indices, counts, table.shape[0])
     return Regions(check.coordinates(table, dtype), indices)
@@ -480,7 +480,8 @@ def distribute_fpn_proposals(
         counts = check.number_array("rois_num", rois_num)
         if counts.ndim != 1 or check.dtype_of(counts).kind not in "iu":
             raise ValueError(
-                f"rois_num must be one row of integers, got {check.dtype_of(counts)} of shape {tuple(counts.shape)}"
+                f"rois_num must be one row of integers, got {check.dtype_of(counts)} of shape "
+                f"{tuple(counts.shape)}"
             )
         images = _image_of_each("rois_num", counts, table.shape[0])
         numbers = [

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, get_num_threads
 
 from roipool._cpu import PreparedCall
-from roipool._definitions import BY_BIN, Op
+from roipool._definitions import BY_BIN
 from roipool._pooling import Pooling, is_kept
 from roipool.torch._families import ANY_AVERAGE, Settings, pooling_of
 
