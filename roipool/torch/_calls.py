@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,7 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if function.__module__.startswith("roipool.ops."):
         return FUNCTIONS[function.__name__](*args, **kwargs)
     if torch.compiler.is_dynamo_compiling():
-        return _traced(function.__module__, function.__name__, args, kwargs)
+        return _result_of_trace(_traced(function.__module__, function.__name__, args, kwargs))
     kept = _kept.get(function)
     if kept is None:
         kept = _kept.setdefault(function, KeptCalls())
@@ -65,10 +66,38 @@ def _requires_gradient(value: Any) -> bool:
 
 @torch._dynamo.nonstrict_trace  # type: ignore[untyped-decorator]
 def _traced(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a function within a program that Dynamo traces: its checks are no part of that."""
+    """Compute a function within a program that Dynamo traces: its checks are no part of that.
+
+    Dynamo would hide an error behind one of its own: for a mistake, the result is a number.
+    """
     public = getattr(importlib.import_module(module), name)
     args, kwargs = _pytree.tree_map(_number, (args, kwargs))
-    return public(*args, **kwargs)
+    try:
+        return public(*args, **kwargs)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        _mistake.text = str(error)
+        return 0
+
+
+class _Mistake(threading.local):
+    """The last mistake in a program that this thread traces."""
+
+    text = ""
+
+
+_mistake = _Mistake()
+
+
+@torch.compiler.assume_constant_result
+def _last_mistake() -> str:
+    return _mistake.text
+
+
+def _result_of_trace(result: Any) -> Any:
+    """Return a result; raise a mistake, which Dynamo then shows."""
+    if isinstance(result, int):
+        raise ValueError(_last_mistake())
+    return result
 
 
 def _number(value: Any) -> Any:
