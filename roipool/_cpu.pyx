@@ -991,8 +991,8 @@ cdef class KeptCalls:
         self.kept = {}
 
     def keep(self, tuple args, dict options, prepared):
-        """Let calls with the options of this one be computed by a `PreparedCall`."""
-        if are_plain(args, 2) and are_plain(tuple(options.values()), 0):
+        """Let calls with the options of this one be computed by a `PreparedCall`; None is none."""
+        if prepared is not None and are_plain(args, 2) and are_plain(tuple(options.values()), 0):
             if len(self.kept) >= MOST_KEPT:
                 self.kept.clear()
             self.kept[args[2:], tuple(options.items())] = args[2:], options, prepared

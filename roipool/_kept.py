@@ -7,8 +7,8 @@ with these options hand their arrays to the engine at once, if it reads them as 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
+from operator import is_
 from typing import Any
 
 from roipool._cpu import KeptCalls, PreparedCall
@@ -34,20 +34,9 @@ def compute_and_keep(
         last = LAST.call
     finally:
         LAST.is_asked_for, LAST.call = False, None
-    if last is not None and _is_result_of(last, result, args):
-        prepared = prepare(last)
-        if prepared is not None:
-            kept.keep(args, kwargs, prepared)
+    if last is not None:
+        results = result if isinstance(result, tuple) else (result,)
+        is_result = len(results) == len(last.results) and all(map(is_, results, last.results))
+        if is_result and len(args) > 1 and all(map(is_, args, last.given)):
+            kept.keep(args, kwargs, prepare(last))
     return result
-
-
-def _is_result_of(last: Computed, result: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether a call's result is that of the engine, for its first two arguments."""
-    results = result if isinstance(result, tuple) else (result,)
-    given = args[:2]
-    return (
-        len(results) == len(last.results)
-        and all(map(operator.is_, results, last.results))
-        and len(given) == 2
-        and all(map(operator.is_, given, last.given))
-    )

@@ -325,7 +325,8 @@ class Call:
 
         `dtype` is that of the pooled values, if the caller chooses it.
         """
-        arrays, form, layout = self._arrays, self._form, check.layout(layout)
+        arrays, form = self._arrays, self._form
+        layout = "NCHW" if layout == "NCHW" else check.layout(layout)
         maps = check.features(form.features, arrays[form.features], layout, dtypes)
         if dtype is not None:
             own = dtype_name(self.library.dtype(maps))
@@ -469,7 +470,7 @@ class Call:
         else:
             for part, values in self._boxes_at_once(features, regions, pooling, result):
                 self.engine.average(features, part, pooling, values)
-        return self._filled(result)
+        return result if self._arrays.get("out") is None else self._filled(result)
 
     def average_backward(
         self, grad_output: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
