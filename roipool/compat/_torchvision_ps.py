@@ -90,7 +90,7 @@ def ps_roi_pool(
             return pooled
         xp, sizes = call.library.xp(), pooled.shape[1:]
         channels = xp.arange(math.prod(sizes), dtype=np.int32).reshape(1, *sizes)
-        return pooled, xp.ascontiguousarray(xp.broadcast_to(channels, pooled.shape))
+        return pooled, channels + xp.zeros((pooled.shape[0], 1, 1, 1), np.int32)
 
 
 @for_every_array
