@@ -9,7 +9,7 @@ operator. A batch index outside the batch, which mmcv does not check, is a Value
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -256,7 +256,8 @@ class RoIAlign(Layer):
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
@@ -390,7 +391,8 @@ class RoIPool(Layer):
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
@@ -508,4 +510,5 @@ class PrRoIPool(Layer):
         """Pool `rois` from `features`."""
         return prroi_pool(features, rois, self.output_size, self.spatial_scale)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
