@@ -77,7 +77,7 @@ def _as_module(layer_class: type[Layer], torch_module: type) -> type[Layer]:
     """Return the subclass of a layer's class whose instances are modules; one for each class."""
     if issubclass(layer_class, torch_module):
         return layer_class
-    made: type[Layer] | None = vars(layer_class).get("_module_class")
+    made: Any = vars(layer_class).get("_module_class")
     if made is None:
         attributes = {
             "__module__": layer_class.__module__,
@@ -85,8 +85,8 @@ def _as_module(layer_class: type[Layer], torch_module: type) -> type[Layer]:
             "__doc__": layer_class.__doc__,
             "_layer_class": layer_class,
         }
-        kind = type(layer_class)
-        made = kind(layer_class.__name__, (layer_class, torch_module), attributes)
+        metaclass: Any = type(layer_class)
+        made = metaclass(layer_class.__name__, (layer_class, torch_module), attributes)
         layer_class._module_class = made
     return made
 
@@ -95,5 +95,5 @@ def _option_names(layer_class: type[Layer]) -> list[str]:
     """Return the names of the options: the arguments of the system's class, not of a user's."""
     for base in layer_class.__mro__:
         if "__init__" in vars(base) and base.__module__.startswith(f"{__package__}."):
-            return [*inspect.signature(base.__init__).parameters][1:]
+            return [*inspect.signature(vars(base)["__init__"]).parameters][1:]
     return []
