@@ -13,6 +13,7 @@ import pytest
 from _support.layers import LAYERS, LayerCase
 from _support.run_python import run_python
 
+from roipool import compat
 from roipool.compat import (
     caffe,
     chainer,
@@ -28,6 +29,7 @@ from roipool.compat import (
     tensorflow,
     torchvision,
 )
+from roipool.compat._layers import Layer
 
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 
@@ -218,6 +220,17 @@ def test_classes_of_users_are_called_and_pickled() -> None:
     assert repr(layer) == (
         "Doubled(output_size=2, spatial_scale=0.5, sampling_ratio=2, aligned=False)"
     )
+
+
+def test_every_layer_is_tested() -> None:
+    found = {
+        f"{system}.{name}"
+        for system in compat.__all__
+        for name, value in vars(getattr(compat, system)).items()
+        if inspect.isclass(value) and value.__module__.startswith("roipool.compat.")
+        if not name.startswith("_") and issubclass(value, Layer) and value is not Layer
+    }
+    assert found == {name.split()[0] for name in LAYERS}
 
 
 def test_layers_import_no_library() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import pickle
 from typing import Any
 
@@ -216,6 +217,67 @@ def test_hooks_are_called() -> None:
         layer.register_forward_hook(lambda *_, calls=calls: calls.append("after"))
         layer(*LAYERS["torchvision.RoIPool"].arguments)
         assert calls == ["before", "after"]
+
+
+def test_layers_made_before_torch_is_imported_pool_tensors() -> None:
+    """They are no modules; their copies are."""
+    process = run_python(
+        """
+        import copy
+        from roipool.compat import torchvision
+
+        layer = torchvision.RoIAlign(2, 1.0, 2)
+        import torch
+
+        maps, boxes = torch.ones(1, 1, 4, 4), torch.tensor([[0, 1.0, 1, 2, 2]])
+        assert not isinstance(layer, torch.nn.Module)
+        again = copy.deepcopy(layer)
+        assert isinstance(again, torch.nn.Module)
+        assert torch.equal(layer(maps, boxes), again(maps, boxes))
+        """
+    )
+    assert not process.returncode, process.stderr
+
+
+def _of_maps(layer: Any, grad: Any, maps: Any, *boxes: Any) -> Any:
+    return layer.backward(grad, *boxes, maps.shape)
+
+
+def _of_pyramid(layer: Any, grad: Any, maps: Any, boxes: Any) -> Any:
+    return layer.backward(grad, [each.shape for each in maps], boxes)
+
+
+def _of_maxima(layer: Any, grad: Any, maps: Any, boxes: Any) -> Any:
+    _, argmax = layer(maps, boxes, return_argmax=True)
+    return layer.backward(grad, [each.shape for each in maps], boxes, argmax)
+
+
+def _of_named(layer: Any, grad: Any, maps: Any, *boxes: Any) -> Any:
+    return layer.backward(grad, {name: each.shape for name, each in maps.items()}, *boxes)
+
+
+@pytest.mark.parametrize(
+    ("name", "backward"),
+    [
+        ("torchvision.MultiScaleRoIAlign", _of_named),
+        ("detectron2.ROIAlign", _of_maps),
+        ("detectron2.ROIAlignRotated", _of_maps),
+        ("detectron2.ROIPooler of ROIAlignV2", _of_pyramid),
+        ("detectron2.ROIPooler of ROIAlignRotated", _of_pyramid),
+        ("detectron2.ROIPooler of ROIPool", _of_maxima),
+        ("roialign_pytorch.RoIAlign", _of_maps),
+    ],
+)
+def test_backward_takes_tensors(name: str, backward: Any) -> None:
+    """The bits are those of the call on NumPy's arrays."""
+    case, layer = LAYERS[name], LAYERS[name].make()
+    shape = layer(*case.arguments).shape
+    grad = np.linspace(-1, 1, math.prod(shape), dtype=np.float32).reshape(shape)
+    expected = backward(layer, grad, *case.arguments)
+    found = backward(layer, *tensors((grad, *case.arguments)))
+    pairs = zip(_pytree.tree_leaves(found), _pytree.tree_leaves(expected), strict=True)
+    for own, other in pairs:
+        np.testing.assert_array_equal(own.numpy(), other)
 
 
 # ---- Classes of users
