@@ -9,7 +9,7 @@ outside the batch, which mmcv does not check, is a ValueError.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -280,7 +280,8 @@ class RoIAlign(Layer):
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
@@ -415,7 +416,8 @@ class RoIPool(Layer):
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
@@ -533,4 +535,5 @@ class PrRoIPool(Layer):
         """Pool `rois` from `features`."""
         return prroi_pool(features, rois, self.output_size, self.spatial_scale)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

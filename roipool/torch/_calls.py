@@ -21,6 +21,7 @@ from roipool.torch._operations import FUNCTIONS
 from roipool.torch._small_calls import small_call
 
 Function = Callable[..., Any]
+_NONE = "roipool: None"  # in the place of None, which Dynamo passes to no traced function
 
 
 _kept: dict[Function, KeptCalls] = {}
@@ -31,7 +32,8 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if function.__module__.startswith("roipool.ops."):
         return FUNCTIONS[function.__name__](*args, **kwargs)
     if torch.compiler.is_dynamo_compiling():
-        return _result_of_trace(_traced(function.__module__, function.__name__, args, kwargs))
+        given = _pytree.tree_map_only(type(None), lambda _: _NONE, (args, kwargs))
+        return _result_of_trace(_traced(function.__module__, function.__name__, *given))
     kept = _kept.get(function)
     if kept is None:
         kept = _kept.setdefault(function, KeptCalls())
@@ -71,7 +73,7 @@ def _traced(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any
     Dynamo would hide an error behind one of its own: for a mistake, the result is a number.
     """
     public = getattr(importlib.import_module(module), name)
-    args, kwargs = _pytree.tree_map(_number, (args, kwargs))
+    args, kwargs = _pytree.tree_map(_plain, (args, kwargs))
     try:
         return public(*args, **kwargs)
     except (TypeError, ValueError, NotImplementedError) as error:
@@ -100,8 +102,10 @@ def _result_of_trace(result: Any) -> Any:
     return result
 
 
-def _number(value: Any) -> Any:
-    """Return a number that is a symbol as the number that the program is compiled for."""
+def _plain(value: Any) -> Any:
+    """Return an argument; a symbol as the number that the program is compiled for."""
+    if isinstance(value, str) and value == _NONE:
+        return None
     if isinstance(value, torch.SymInt):
         return int(value)
     return float(value) if isinstance(value, torch.SymFloat) else value
