@@ -105,7 +105,7 @@ def features(
     maps = float_array(name, array, dtypes)
     shape = maps.shape
     # Here, for the sake of small calls: the usual sizes.
-    if not (type(shape[1]) is int and shape[1] + shape[2] + shape[3] <= MAX_AXIS):
+    if not (type(sum(shape)) is int and sum(shape) <= MAX_AXIS):
         _check_axes(name, shape, layout)
     return maps
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
 from roipool._cpu import KeptCalls
 from roipool._errors import with_name
@@ -21,8 +18,6 @@ from roipool.torch._operations import FUNCTIONS
 from roipool.torch._small_calls import small_call
 
 Function = Callable[..., Any]
-_NONE = "roipool: None"  # in the place of None, which Dynamo passes to no traced function
-
 
 _kept: dict[Function, KeptCalls] = {}
 
@@ -32,8 +27,9 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if function.__module__.startswith("roipool.ops."):
         return FUNCTIONS[function.__name__](*args, **kwargs)
     if torch.compiler.is_dynamo_compiling():
-        given = _pytree.tree_map_only(type(None), lambda _: _NONE, (args, kwargs))
-        return _result_of_trace(_traced(function.__module__, function.__name__, *given))
+        from roipool.torch._tracing import call_in_trace  # imports Dynamo
+
+        return call_in_trace(function.__module__, function.__name__, args, kwargs)
     kept = _kept.get(function)
     if kept is None:
         kept = _kept.setdefault(function, KeptCalls())
@@ -64,51 +60,6 @@ def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:
 
 def _requires_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
-
-
-@torch._dynamo.nonstrict_trace  # type: ignore[untyped-decorator]
-def _traced(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a function within a program that Dynamo traces: its checks are no part of that.
-
-    Dynamo would hide an error behind one of its own: for a mistake, the result is a number.
-    """
-    public = getattr(importlib.import_module(module), name)
-    args, kwargs = _pytree.tree_map(_plain, (args, kwargs))
-    try:
-        return public(*args, **kwargs)
-    except (TypeError, ValueError, NotImplementedError) as error:
-        _mistake.text = str(error)
-        return 0
-
-
-class _Mistake(threading.local):
-    """The last mistake in a program that this thread traces."""
-
-    text = ""
-
-
-_mistake = _Mistake()
-
-
-@torch.compiler.assume_constant_result
-def _last_mistake() -> str:
-    return _mistake.text
-
-
-def _result_of_trace(result: Any) -> Any:
-    """Return a result; raise a mistake, which Dynamo then shows."""
-    if isinstance(result, int):
-        raise ValueError(_last_mistake())
-    return result
-
-
-def _plain(value: Any) -> Any:
-    """Return an argument; a symbol as the number that the program is compiled for."""
-    if isinstance(value, str) and value == _NONE:
-        return None
-    if isinstance(value, torch.SymInt):
-        return int(value)
-    return float(value) if isinstance(value, torch.SymFloat) else value
 
 
 # ---- Published gradients
