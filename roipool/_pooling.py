@@ -404,7 +404,9 @@ class Call:
         pooling: Pooling,
         shape: Shape4 | None = None,
         argmax: Any = None,
-        **kind: bool,
+        *,
+        is_maximum: bool = False,
+        returns_argmax: bool = False,
     ) -> None:
         """Tell who keeps calls how this one was computed, if another can be computed like it.
 
@@ -419,14 +421,15 @@ class Call:
         given = arrays[form.features if shape is None else form.grad_output], arrays[form.boxes]
         results = (result,) if argmax is None else (result, argmax)
         columns = len(form.columns)
-        LAST.call = Computed(results, given, pooling, columns, shape, {"cuts": cuts, **kind})
+        kind = {"cuts": cuts, "is_maximum": is_maximum, "returns_argmax": returns_argmax}
+        LAST.call = Computed(results, given, pooling, columns, shape, kind)
 
     def _owned(self, regions: Regions) -> Regions:
         """Return regions as arrays of the call's library: those of an empty list are NumPy's."""
-        boxes, indices, levels = (
+        owned = [
             self.library.owned(each) if isinstance(each, np.ndarray) else each for each in regions
-        )
-        return Regions(boxes, indices, levels)
+        ]
+        return Regions(*owned)
 
     def mask(self, regions: Regions, pooling: Pooling) -> Array | None:
         """Return the weights of bins, checked, in the order of the layout; None without a mask."""
@@ -546,7 +549,7 @@ class Call:
             )
             if LAST.is_asked_for and self.library is NUMPY:
                 kind = {"is_maximum": True, "returns_argmax": return_argmax}
-                self._record(result, regions, pooling, argmax=argmax, **kind)
+                self._record(result, regions, pooling, None, argmax, **kind)
             return self._filled(result), argmax
         argmax, at_once = None, len(result) if return_argmax else 0
         for part, values in self._boxes_at_once([features], regions, pooling, result, at_once):

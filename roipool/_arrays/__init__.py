@@ -14,11 +14,10 @@ from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roipool._arrays import _numpy
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = Any  # of any library: functions say more to users with `ArrayT`
 
 
 class Library(Protocol):

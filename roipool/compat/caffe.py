@@ -19,6 +19,7 @@ from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._layout import Shape4
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._caffe_loops import visits
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
@@ -40,8 +41,8 @@ def _check_bins(gradient: Array, pooled_h: Any, pooled_w: Any) -> None:
 @for_every_array
 @publishes_gradient("argmax")
 def roi_pooling(
-    bottom: Array, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
-) -> tuple[Array, Array]:
+    bottom: ArrayT, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
+) -> tuple[ArrayT, ArrayT]:
     """Max ROI pooling like Caffe's ``ROIPooling`` layer.
 
     Parameters
@@ -87,8 +88,8 @@ def roi_pooling(
 
 @for_every_array
 def roi_pooling_backward(
-    top_diff: Array,
-    argmax: Array,
+    top_diff: ArrayT,
+    argmax: ArrayT,
     rois: Any,
     bottom_shape: Sequence[int],
     pooled_h: int,
@@ -96,7 +97,7 @@ def roi_pooling_backward(
     spatial_scale: float,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_pooling` with respect to `bottom`, as gathered by Caffe.
 
     For each cell, Caffe visits the bins that may contain it, of boxes whose rounded ends enclose
@@ -149,13 +150,13 @@ def _align_scale(spatial_scale: float, scale_pred: Any) -> float:
 @for_every_array
 @publishes_gradient("argmax_x", "argmax_y")
 def roi_align(
-    bottom: Array,
+    bottom: ArrayT,
     rois: Any,
     pooled_h: int,
     pooled_w: int,
     spatial_scale: float,
     scale_pred: Any = None,
-) -> tuple[Array, Array, Array]:
+) -> tuple[ArrayT, ArrayT, ArrayT]:
     """Max ROI align like the ``ROIAlign`` layer for Caffe.
 
     Samples are one cell apart, from the start of each bin; boxes are one cell longer than their
@@ -215,9 +216,9 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    top_diff: Array,
-    argmax_x: Array,
-    argmax_y: Array,
+    top_diff: ArrayT,
+    argmax_x: ArrayT,
+    argmax_y: ArrayT,
     rois: Any,
     bottom_shape: Sequence[int],
     pooled_h: int,
@@ -226,7 +227,7 @@ def roi_align_backward(
     scale_pred: Any = None,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to `bottom`, as the layer's loops do.
 
     A bin gives its whole gradient to the cell (argmax_y, argmax_x), whatever the weights of the

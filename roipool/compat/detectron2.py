@@ -17,6 +17,7 @@ from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling, check_sizes
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated, torchvision
 from roipool.compat._layers import Layer
@@ -33,13 +34,13 @@ ROTATED_FORM = check.ROTATED._replace(features="input", read=_rotated.boxes_in_d
 
 @for_every_array
 def _roi_align(
-    input: Array,
+    input: ArrayT,
     rois: Any,
     output_size: int | Sequence[int],
     spatial_scale: float,
     sampling_ratio: int,
     aligned: bool,
-) -> Array:
+) -> ArrayT:
     """Return what :class:`ROIAlign` with these options returns."""
     with Call(FORM, input=input, rois=rois) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
@@ -49,13 +50,13 @@ def _roi_align(
 
 @for_every_array
 def _roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
     input_shape: Sequence[int],
     spatial_scale: float,
     sampling_ratio: int,
     aligned: bool,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`_roi_align` with respect to the maps."""
     with Call(FORM, grad_output=grad_output, rois=rois) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
@@ -69,12 +70,12 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definiti
 
 @for_every_array
 def _roi_align_rotated(
-    input: Array,
+    input: ArrayT,
     rois: Any,
     output_size: int | Sequence[int],
     spatial_scale: float,
     sampling_ratio: int,
-) -> Array:
+) -> ArrayT:
     """Return what :class:`ROIAlignRotated` with these options returns."""
     with Call(ROTATED_FORM, input=input, rois=rois) as call:
         definition = _align_rotated(spatial_scale, sampling_ratio)
@@ -84,12 +85,12 @@ def _roi_align_rotated(
 
 @for_every_array
 def _roi_align_rotated_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
     input_shape: Sequence[int],
     spatial_scale: float,
     sampling_ratio: int,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`_roi_align_rotated` with respect to the maps."""
     with Call(ROTATED_FORM, grad_output=grad_output, rois=rois) as call:
         definition = _align_rotated(spatial_scale, sampling_ratio)
@@ -127,7 +128,7 @@ class ROIAlign(torchvision.RoIAlign):
     ) -> None:
         super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
         options = self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned
         return _roi_align(input, rois, *options)
@@ -135,7 +136,7 @@ class ROIAlign(torchvision.RoIAlign):
     if TYPE_CHECKING:
         __call__ = forward
 
-    def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
+    def backward(self, grad_output: ArrayT, rois: Any, input_shape: Sequence[int]) -> ArrayT:
         """Return the gradient with respect to `input`."""
         options = self.spatial_scale, self.sampling_ratio, self.aligned
         return _roi_align_backward(grad_output, rois, input_shape, *options)
@@ -174,7 +175,7 @@ class ROIAlignRotated(Layer):
         self.spatial_scale = spatial_scale
         self.sampling_ratio = sampling_ratio
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`.
 
         Parameters
@@ -196,7 +197,7 @@ class ROIAlignRotated(Layer):
     if TYPE_CHECKING:
         __call__ = forward
 
-    def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
+    def backward(self, grad_output: ArrayT, rois: Any, input_shape: Sequence[int]) -> ArrayT:
         """Return the gradient with respect to `input`."""
         return _roi_align_rotated_backward(
             grad_output, rois, input_shape, self.spatial_scale, self.sampling_ratio
@@ -224,8 +225,8 @@ class _Pooler(NamedTuple):
     canonical_level: int
 
     def forward(
-        self, x: Sequence[Array], box_lists: Sequence[Any], return_argmax: bool
-    ) -> Array | tuple[Array, Array]:
+        self, x: Sequence[ArrayT], box_lists: Sequence[Any], return_argmax: bool
+    ) -> ArrayT | tuple[ArrayT, ArrayT]:
         """Pool boxes from a pyramid."""
         with Call(self._form(), x=check.sequence("x", x), box_lists=box_lists) as call:
             maps = check.pyramid("x", check.numbered("x", x))
@@ -242,11 +243,11 @@ class _Pooler(NamedTuple):
 
     def backward(
         self,
-        grad_output: Array,
+        grad_output: ArrayT,
         input_shapes: Sequence[Sequence[int]],
         box_lists: Sequence[Any],
-        argmax: Array | None,
-    ) -> list[Array]:
+        argmax: ArrayT | None,
+    ) -> list[ArrayT]:
         """Return the gradients with respect to the maps."""
         if (argmax is not None) != (self.pooler_type == "ROIPool"):
             must = "be given" if argmax is None else "be None"
@@ -353,20 +354,20 @@ class _Pooler(NamedTuple):
 
 @for_every_array
 def _pool_pyramid(
-    x: Sequence[Array], box_lists: Sequence[Any], return_argmax: bool, *options: Any
-) -> Array | tuple[Array, Array]:
+    x: Sequence[ArrayT], box_lists: Sequence[Any], return_argmax: bool, *options: Any
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Return what :class:`ROIPooler` with these options returns."""
     return _Pooler(*options).forward(x, box_lists, return_argmax)
 
 
 @for_every_array
 def _pool_pyramid_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     input_shapes: Sequence[Sequence[int]],
     box_lists: Sequence[Any],
-    argmax: Array | None,
+    argmax: ArrayT | None,
     *options: Any,
-) -> list[Array]:
+) -> list[ArrayT]:
     """Return the gradients of :func:`_pool_pyramid` with respect to the maps."""
     return _Pooler(*options).backward(grad_output, input_shapes, box_lists, argmax)
 
@@ -427,8 +428,8 @@ class ROIPooler(Layer):
         self.canonical_level: int = _levels.level("canonical_level", canonical_level)
 
     def forward(
-        self, x: Sequence[Array], box_lists: Sequence[Any], *, return_argmax: bool = False
-    ) -> Array | tuple[Array, Array]:
+        self, x: Sequence[ArrayT], box_lists: Sequence[Any], *, return_argmax: bool = False
+    ) -> ArrayT | tuple[ArrayT, ArrayT]:
         """Pool boxes from a pyramid.
 
         Parameters
@@ -454,11 +455,11 @@ class ROIPooler(Layer):
 
     def backward(
         self,
-        grad_output: Array,
+        grad_output: ArrayT,
         input_shapes: Sequence[Sequence[int]],
         box_lists: Sequence[Any],
-        argmax: Array | None = None,
-    ) -> list[Array]:
+        argmax: ArrayT | None = None,
+    ) -> list[ArrayT]:
         """Return the gradients with respect to the maps.
 
         Parameters

@@ -20,7 +20,7 @@ from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, MaxRules
-from roipool._types import Mode
+from roipool._types import ArrayT, Mode
 from roipool.compat import _conventions as conventions
 from roipool.compat import _mmcv_deform, _mmcv_rotated, torchvision
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
@@ -94,7 +94,7 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definiti
 @for_every_array
 @publishes_gradient("argmax_y", "argmax_x", when={"pool_mode": "max"})
 def roi_align(
-    input: Array,
+    input: ArrayT,
     rois: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
@@ -104,7 +104,7 @@ def roi_align(
     *,
     return_argmax: bool = False,
     operator: Operator | None = None,
-) -> Array | tuple[Array, Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT, ArrayT]:
     """ROI align as ``mmcv.ops.roi_align``, by average or maximum.
 
     Parameters
@@ -184,10 +184,10 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
-    argmax_y: Array | None,
-    argmax_x: Array | None,
+    argmax_y: ArrayT | None,
+    argmax_x: ArrayT | None,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
@@ -195,7 +195,7 @@ def roi_align_backward(
     aligned: bool = True,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to `input`.
 
     Parameters
@@ -269,7 +269,7 @@ class RoIAlign(Layer):
         self.use_torchvision: bool = check.flag("use_torchvision", use_torchvision)
         self._operator = _operator(operator)
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         options = (self.output_size, self.spatial_scale, self.sampling_ratio)
         if self.use_torchvision:
@@ -287,13 +287,13 @@ class RoIAlign(Layer):
 @for_every_array
 @publishes_gradient("argmax")
 def roi_pool(
-    input: Array,
+    input: ArrayT,
     rois: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Max ROI pooling as ``mmcv.ops.roi_pool`` (CUDA only there).
 
     Unlike Caffe's layer, it rounds the edges of bins but no coordinates. Empty boxes are skipped:
@@ -355,14 +355,14 @@ def _skipped(boxes: Array, scale: float) -> Array:
 
 @for_every_array
 def roi_pool_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
-    argmax: Array,
+    argmax: ArrayT,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_pool` with respect to `input`.
 
     As in the original, a skipped box, whose argmax is 0, adds its gradient to cell 0.
@@ -410,7 +410,7 @@ class RoIPool(Layer):
         self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
         self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         pooled = roi_pool(input, rois, self.output_size, self.spatial_scale)
         assert not isinstance(pooled, tuple)
@@ -422,8 +422,8 @@ class RoIPool(Layer):
 
 @for_every_array
 def prroi_pool(
-    features: Array, rois: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0
-) -> Array:
+    features: ArrayT, rois: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0
+) -> ArrayT:
     """Precise ROI pooling as ``mmcv.ops.prroi_pool`` (CUDA and float32 only there).
 
     The original adds up terms of about 1 before it divides them by the area of a bin: in bins of
@@ -468,8 +468,8 @@ def prroi_pool(
 
 @for_every_array
 def prroi_pool_backward(
-    grad_output: Array, rois: Any, input_shape: Sequence[int], spatial_scale: float = 1.0
-) -> Array:
+    grad_output: ArrayT, rois: Any, input_shape: Sequence[int], spatial_scale: float = 1.0
+) -> ArrayT:
     """Return the gradient of :func:`prroi_pool` with respect to `features`.
 
     Parameters
@@ -498,8 +498,8 @@ def prroi_pool_backward(
 
 @for_every_array
 def prroi_pool_backward_rois(
-    grad_output: Array, features: Array, rois: Any, spatial_scale: float = 1.0
-) -> Array:
+    grad_output: ArrayT, features: ArrayT, rois: Any, spatial_scale: float = 1.0
+) -> ArrayT:
     """Return the gradient of :func:`prroi_pool` with respect to `rois`.
 
     Parameters
@@ -531,7 +531,7 @@ class PrRoIPool(Layer):
         self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
         self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
 
-    def forward(self, features: Array, rois: Any) -> Array:
+    def forward(self, features: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `features`."""
         return prroi_pool(features, rois, self.output_size, self.spatial_scale)
 

@@ -22,6 +22,7 @@ from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, MaxRules
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
 
@@ -65,14 +66,14 @@ def _align(
 @for_every_array
 @publishes_gradient()
 def roi_align(
-    x: Array,
+    x: ArrayT,
     boxes: Any,
     boxes_num: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = True,
-) -> Array:
+) -> ArrayT:
     """ROI align as ``paddle.vision.ops.roi_align``.
 
     Parameters
@@ -127,7 +128,7 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     boxes_num: Any,
     input_shape: Sequence[int],
@@ -136,7 +137,7 @@ def roi_align_backward(
     aligned: bool = True,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` by `x`, as Paddle computes it.
 
     In the backward the sides of aligned boxes are at least one cell long: a shorter box has the
@@ -180,7 +181,7 @@ class RoIAlign(Layer):
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, x: Array, boxes: Any, boxes_num: Any, aligned: bool = True) -> Array:
+    def forward(self, x: ArrayT, boxes: Any, boxes_num: Any, aligned: bool = True) -> ArrayT:
         """Pool `boxes` from `x`."""
         return roi_align(x, boxes, boxes_num, self.output_size, self.spatial_scale, aligned=aligned)
 
@@ -190,14 +191,14 @@ class RoIAlign(Layer):
 
 @for_every_array
 def roi_pool(
-    x: Array,
+    x: ArrayT,
     boxes: Any,
     boxes_num: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Max ROI pooling as ``paddle.vision.ops.roi_pool``.
 
     Parameters
@@ -253,8 +254,8 @@ def roi_pool(
 
 @for_every_array
 def roi_pool_backward(
-    grad_output: Array, argmax: Array, boxes: Any, boxes_num: Any, input_shape: Sequence[int]
-) -> Array:
+    grad_output: ArrayT, argmax: ArrayT, boxes: Any, boxes_num: Any, input_shape: Sequence[int]
+) -> ArrayT:
     """Return the gradient of :func:`roi_pool` with respect to `x`.
 
     Parameters
@@ -295,7 +296,7 @@ class RoIPool(Layer):
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, x: Array, boxes: Any, boxes_num: Any) -> Array:
+    def forward(self, x: ArrayT, boxes: Any, boxes_num: Any) -> ArrayT:
         """Pool `boxes` from `x`."""
         pooled = roi_pool(x, boxes, boxes_num, self.output_size, self.spatial_scale)
         assert not isinstance(pooled, tuple)
@@ -307,12 +308,12 @@ class RoIPool(Layer):
 
 @for_every_array
 def psroi_pool(
-    x: Array,
+    x: ArrayT,
     boxes: Any,
     boxes_num: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
-) -> Array:
+) -> ArrayT:
     """Position-sensitive ROI pooling as ``paddle.vision.ops.psroi_pool``: R-FCN's rule.
 
     Parameters
@@ -354,12 +355,12 @@ def psroi_pool(
 
 @for_every_array
 def psroi_pool_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     boxes_num: Any,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`psroi_pool` with respect to `x`.
 
     Parameters
@@ -398,7 +399,7 @@ class PSRoIPool(Layer):
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, x: Array, boxes: Any, boxes_num: Any) -> Array:
+    def forward(self, x: ArrayT, boxes: Any, boxes_num: Any) -> ArrayT:
         """Pool `boxes` from `x`."""
         return psroi_pool(x, boxes, boxes_num, self.output_size, self.spatial_scale)
 
@@ -415,7 +416,7 @@ def distribute_fpn_proposals(
     refer_scale: float,
     pixel_offset: bool = False,
     rois_num: Any = None,
-) -> tuple[list[Array], Array, list[Array] | None]:
+) -> tuple[list[ArrayT], ArrayT, list[ArrayT] | None]:
     """Divide boxes among the levels of a pyramid, as ``paddle.vision.ops`` does.
 
     The level of a box is ``floor(refer_level + log2(side / refer_scale + 1e-6))``, computed in the

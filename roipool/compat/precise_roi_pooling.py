@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
 from roipool._arguments import Form
-from roipool._arrays import Array
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
 
@@ -26,8 +26,8 @@ FORM = Form(size="pooled_height and pooled_width", read=conventions.numbered_box
 
 @for_every_array
 def prroi_pool2d(
-    features: Array, rois: Any, pooled_height: int, pooled_width: int, spatial_scale: float
-) -> Array:
+    features: ArrayT, rois: Any, pooled_height: int, pooled_width: int, spatial_scale: float
+) -> ArrayT:
     """Precise ROI pooling as ``prroi_pool2d``: the mean of the interpolated map over each bin.
 
     Parameters
@@ -68,8 +68,8 @@ def prroi_pool2d(
 
 @for_every_array
 def prroi_pool2d_backward(
-    grad_output: Array, rois: Any, input_shape: Sequence[int], spatial_scale: float
-) -> Array:
+    grad_output: ArrayT, rois: Any, input_shape: Sequence[int], spatial_scale: float
+) -> ArrayT:
     """Return the gradient of :func:`prroi_pool2d` with respect to `features`.
 
     Parameters
@@ -98,8 +98,8 @@ def prroi_pool2d_backward(
 
 @for_every_array
 def prroi_pool2d_backward_rois(
-    grad_output: Array, features: Array, rois: Any, spatial_scale: float
-) -> Array:
+    grad_output: ArrayT, features: ArrayT, rois: Any, spatial_scale: float
+) -> ArrayT:
     """Return the gradient of :func:`prroi_pool2d` with respect to `rois`.
 
     Parameters
@@ -145,7 +145,7 @@ class PrRoIPool2D(Layer):
         )
         self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
 
-    def forward(self, features: Array, rois: Any) -> Array:
+    def forward(self, features: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `features`."""
         return prroi_pool2d(
             features, rois, self.pooled_height, self.pooled_width, self.spatial_scale

@@ -17,6 +17,7 @@ from roipool import _arguments as check
 from roipool._arrays import Array
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
 from roipool.compat._layers import Layer
@@ -33,13 +34,13 @@ _CROP = TENSORFLOW_CROPS["bilinear"]
 
 @for_every_array
 def crop_and_resize(
-    image: Array,
+    image: ArrayT,
     boxes: ArrayLike,
     box_ind: ArrayLike,
     crop_height: int,
     crop_width: int,
     extrapolation_value: float = 0,
-) -> Array:
+) -> ArrayT:
     """Crop and resize like ``CropAndResizeFunction``.
 
     Parameters
@@ -84,8 +85,8 @@ def crop_and_resize(
 
 @for_every_array
 def crop_and_resize_backward(
-    grad_outputs: Array, boxes: ArrayLike, box_ind: ArrayLike, image_size: Sequence[int]
-) -> Array:
+    grad_outputs: ArrayT, boxes: ArrayLike, box_ind: ArrayLike, image_size: Sequence[int]
+) -> ArrayT:
     """Return the gradient of :func:`crop_and_resize` with respect to the image.
 
     Parameters
@@ -119,7 +120,7 @@ class CropAndResize(Layer):
         self.crop_width = crop_width
         self.extrapolation_value = extrapolation_value
 
-    def forward(self, image: Array, boxes: ArrayLike, box_ind: ArrayLike) -> Array:
+    def forward(self, image: ArrayT, boxes: ArrayLike, box_ind: ArrayLike) -> ArrayT:
         """Crop `boxes` from `image`."""
         return crop_and_resize(
             image, boxes, box_ind, self.crop_height, self.crop_width, self.extrapolation_value
@@ -130,11 +131,11 @@ class CropAndResize(Layer):
 
     def backward(
         self,
-        grad_outputs: Array,
+        grad_outputs: ArrayT,
         boxes: ArrayLike,
         box_ind: ArrayLike,
         image_size: Sequence[int],
-    ) -> Array:
+    ) -> ArrayT:
         """Return the gradient with respect to `image`."""
         return crop_and_resize_backward(grad_outputs, boxes, box_ind, image_size)
 
@@ -171,14 +172,14 @@ def _ends(low: Array, high: Array, cells: int, size: int, transform: bool, real:
 
 @for_every_array
 def _roi_align(
-    featuremap: Array,
+    featuremap: ArrayT,
     boxes: ArrayLike,
     box_ind: ArrayLike,
     crop_height: int,
     crop_width: int,
     extrapolation_value: float,
     transform_fpcoor: bool,
-) -> Array:
+) -> ArrayT:
     """Return what the layer :class:`RoIAlign` with these options returns."""
     with Call(featuremap=featuremap, boxes=boxes, box_ind=box_ind):
         maps = check.features("featuremap", featuremap)
@@ -189,14 +190,14 @@ def _roi_align(
 
 @for_every_array
 def _roi_align_backward(
-    grad_outputs: Array,
+    grad_outputs: ArrayT,
     boxes: ArrayLike,
     box_ind: ArrayLike,
     featuremap_size: Sequence[int],
     crop_height: int,
     crop_width: int,
     transform_fpcoor: bool,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`_roi_align` with respect to the maps."""
     with Call(grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind):
         gradient = check.float_array("grad_outputs", grad_outputs)
@@ -240,7 +241,7 @@ class RoIAlign(Layer):
         )
         self.transform_fpcoor: bool = check.flag("transform_fpcoor", transform_fpcoor)
 
-    def forward(self, featuremap: Array, boxes: ArrayLike, box_ind: ArrayLike) -> Array:
+    def forward(self, featuremap: ArrayT, boxes: ArrayLike, box_ind: ArrayLike) -> ArrayT:
         """Pool `boxes` from `featuremap`."""
         bins = self.crop_height, self.crop_width
         options = self.extrapolation_value, self.transform_fpcoor
@@ -251,11 +252,11 @@ class RoIAlign(Layer):
 
     def backward(
         self,
-        grad_outputs: Array,
+        grad_outputs: ArrayT,
         boxes: ArrayLike,
         box_ind: ArrayLike,
         featuremap_size: Sequence[int],
-    ) -> Array:
+    ) -> ArrayT:
         """Return the gradient with respect to `featuremap`, of shape `featuremap_size`."""
         options = self.crop_height, self.crop_width, self.transform_fpcoor
         return _roi_align_backward(grad_outputs, boxes, box_ind, featuremap_size, *options)

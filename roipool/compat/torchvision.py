@@ -16,11 +16,11 @@ import numpy as np
 from roipool import _arguments as check
 from roipool import _levels
 from roipool._arguments import Regions
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer, is_recorded
 from roipool.compat._torchvision_ps import (
@@ -62,13 +62,13 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definiti
 
 @for_every_array
 def roi_align(
-    input: Array,
+    input: ArrayT,
     boxes: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
-) -> Array:
+) -> ArrayT:
     """Average ROI align like ``torchvision.ops.roi_align``.
 
     Parameters
@@ -122,13 +122,13 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to `input`.
 
     Parameters
@@ -157,13 +157,13 @@ def roi_align_backward(
 
 @for_every_array
 def roi_pool(
-    input: Array,
+    input: ArrayT,
     boxes: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Max ROI pooling like ``torchvision.ops.roi_pool``.
 
     A bin whose cells are all NaN, or below -3.4e38 (also in float64), is -3.4e38 with argmax -1.
@@ -206,8 +206,8 @@ def roi_pool(
 
 @for_every_array
 def roi_pool_backward(
-    grad_output: Array, argmax: Array, boxes: Any, input_shape: Sequence[int]
-) -> Array:
+    grad_output: ArrayT, argmax: ArrayT, boxes: Any, input_shape: Sequence[int]
+) -> ArrayT:
     """Return the gradient of :func:`roi_pool` with respect to `input`.
 
     Parameters
@@ -254,7 +254,7 @@ class RoIAlign(Layer):
         self.sampling_ratio = sampling_ratio
         self.aligned = aligned
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         return roi_align(
             input, rois, self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned
@@ -263,7 +263,7 @@ class RoIAlign(Layer):
     if TYPE_CHECKING:
         __call__ = forward
 
-    def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
+    def backward(self, grad_output: ArrayT, rois: Any, input_shape: Sequence[int]) -> ArrayT:
         """Return the gradient with respect to `input`."""
         return roi_align_backward(
             grad_output, rois, input_shape, self.spatial_scale, self.sampling_ratio, self.aligned
@@ -277,7 +277,7 @@ class RoIPool(Layer):
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         pooled = roi_pool(input, rois, self.output_size, self.spatial_scale)
         assert not isinstance(pooled, tuple)
@@ -309,7 +309,7 @@ def _on_levels(regions: Regions, scales: Sequence[float], canonical: tuple[float
 
 @for_every_array
 def _pool_pyramid(
-    x: Mapping[str, Array],
+    x: Mapping[str, ArrayT],
     boxes: Sequence[Any],
     image_shapes: Sequence[tuple[int, int]],
     featmap_names: Sequence[str],
@@ -318,7 +318,7 @@ def _pool_pyramid(
     canonical_scale: float,
     canonical_level: int,
     scales: list[float] | None,
-) -> Array:
+) -> ArrayT:
     """Return what :class:`MultiScaleRoIAlign` with these options returns."""
     named = conventions.maps_of_names("x", x, featmap_names)
     with Call(FORM, x=list(named.values()), boxes=boxes) as call:
@@ -334,7 +334,7 @@ def _pool_pyramid(
 
 @for_every_array
 def _pool_pyramid_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     input_shapes: Mapping[str, Sequence[int]],
     boxes: Sequence[Any],
     image_shapes: Sequence[tuple[int, int]],
@@ -344,7 +344,7 @@ def _pool_pyramid_backward(
     canonical_scale: float,
     canonical_level: int,
     scales: list[float] | None,
-) -> dict[str, Array]:
+) -> dict[str, ArrayT]:
     """Return the gradients of :func:`_pool_pyramid` with respect to the maps."""
     name = "input_shapes"
     named = conventions.maps_of_names(name, input_shapes, featmap_names)
@@ -416,8 +416,8 @@ class MultiScaleRoIAlign(Layer):
         self.scales: list[float] | None = None
 
     def forward(
-        self, x: Mapping[str, Array], boxes: Sequence[Any], image_shapes: Sequence[tuple[int, int]]
-    ) -> Array:
+        self, x: Mapping[str, ArrayT], boxes: Sequence[Any], image_shapes: Sequence[tuple[int, int]]
+    ) -> ArrayT:
         """Pool boxes from a pyramid.
 
         Parameters
@@ -443,11 +443,11 @@ class MultiScaleRoIAlign(Layer):
 
     def backward(
         self,
-        grad_output: Array,
+        grad_output: ArrayT,
         input_shapes: Mapping[str, Sequence[int]],
         boxes: Sequence[Any],
         image_shapes: Sequence[tuple[int, int]],
-    ) -> dict[str, Array]:
+    ) -> dict[str, ArrayT]:
         """Return the gradients with respect to the maps, by name.
 
         Parameters

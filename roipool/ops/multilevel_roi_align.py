@@ -98,8 +98,7 @@ def assign_levels(
     with Call(rois=rois) as call:
         table = check.box_table("rois", rois, (5, 4))
         areas = level_areas(min_level, max_level, canonical_size, canonical_level)
-        levels: ArrayT = _levels_of(call, table[:, -4:], areas)
-        return levels
+        return _levels_of(call, table[:, -4:], areas)
 
 
 def _levels_of(call: Call, corners: Array, areas: Sequence[float]) -> Any:

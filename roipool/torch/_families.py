@@ -435,9 +435,7 @@ class AnyFamily(Family):
     def settings_of(self, pooling: Pooling, shapes: Sequence[Shape4] = ()) -> Settings:
         """Return the settings for a request to an engine."""
         definition, rules = pooling.definition, pooling.rules
-        depth, sizes, scales = definition.depth, (), ()
-        if depth is not None:
-            sizes, scales = (depth.planes, depth.bins, depth.sampling), depth[3:]
+        depth: tuple[Any, ...] = definition.depth or ()
         placing = (
             definition.name,
             pooling.map_scales,
@@ -446,8 +444,8 @@ class AnyFamily(Family):
             definition.angle_scale,
             definition.offset_factor,
             definition.group_size,
-            sizes,
-            scales,
+            depth[:3],
+            depth[3:],
             *rules,
         )
         return Settings(self, placing, pooling.output_size, pooling.empty_value, tuple(shapes))

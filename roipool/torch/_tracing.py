@@ -39,7 +39,7 @@ class _Mistake(threading.local):
 _mistake = _Mistake()
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _last_mistake() -> str:
     return _mistake.text
 
