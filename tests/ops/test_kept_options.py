@@ -109,7 +109,7 @@ def test_a_fraction_of_an_index_is_cut_where_the_framework_cuts_it() -> None:
     for _ in range(2):
         pooled = roipool.compat.torchvision.roi_align(maps, rois, 2, 0.5, 2)
         assert is_same(pooled, roipool.roi_align(maps, whole, 2, 0.5, 2, aligned=False))
-        with pytest.raises(ValueError, match="rois\\[0, 0\\] is 0.75"):
+        with pytest.raises(ValueError, match=r"rois\[0, 0\] is 0.75"):
             roipool.roi_align(maps, rois, 2, 0.5, 2, aligned=False)
 
 

@@ -88,6 +88,8 @@ def tensors(maps: Tensor, rois: Tensor, images: Tensor, parts: Sequence[Tensor])
     assert_type(roipool.crop_and_resize_backward_boxes(maps, maps, rois, images), Tensor)
     assert_type(roipool.assign_levels(rois, 2, 5), Tensor)
     assert_type(roipool.crop_and_resize(maps, rois, images, 7, dtype=torch.float16), Tensor)
+    assert_type(roipool.compat.torchvision.roi_align(maps, rois, 7), Tensor)
+    assert_type(roipool.compat.tensorflow.crop_and_resize(maps, rois, images, 7), Tensor)
     with roipool.torch.override_torchvision():
         pass
 
