@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,11 +105,19 @@ class Library(Protocol):
         """Return whether engines can write to `out` as it is; read-only memory is a ValueError."""
 
 
+class LazyLibrary(Library, Protocol):
+    """A library of maps whose values are not known, beside which all other arrays are NumPy's."""
+
+    def check_call(self, values: Mapping[str, Any]) -> None:
+        """Check that of the arrays of a call, by name, the first are maps and no others."""
+
+
 # Where the types of a library's arrays are defined, and the module that serves them.
 _MODULES = {
     ("numpy", "ndarray"): "roipool._arrays._numpy",
     ("cupy", "ndarray"): "roipool._arrays._cupy",
     ("torch", "Tensor"): "roipool.torch._library",
+    ("dask", "Array"): "roipool.dask._library",
 }
 NUMPY: Library = _numpy
 
@@ -131,6 +139,11 @@ class _Libraries(dict[type, "Library | None"]):
 
 # Sequences of maps are no array's; a compiler of programs, such as torch's, calls no `__missing__`.
 LIBRARY_OF = _Libraries({np.ndarray: NUMPY, list: None, tuple: None})
+
+
+def is_lazy(library: Library | None) -> TypeGuard[LazyLibrary]:
+    """Return whether the arrays of a library are maps whose values are not known."""
+    return hasattr(library, "check_call")
 
 
 def is_array(value: Any) -> bool:
@@ -166,6 +179,9 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     library = LIBRARY_OF[type(parts[0])] if parts else NUMPY
     if library is None or library is NUMPY:
         return _numpy_among(values), None
+    if is_lazy(library):
+        library.check_call(values)
+        return library, parts[0]
     place = library.device_number(parts[0])
     for part in parts[1:]:  # the usual call on a GPU: arrays there, and nothing else
         if LIBRARY_OF[type(part)] is not library or library.device_number(part) != place:
@@ -223,7 +239,8 @@ def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None
         if kind in _may_stand_beside:
             continue
         is_array = hasattr(kind, "__dlpack__") or hasattr(kind, "__array_function__")
-        if LIBRARY_OF[kind] is None and is_array:
+        library = LIBRARY_OF[kind]
+        if (library is None and is_array) or is_lazy(library):
             kinds = {name: _kinds(value) for name, value in values.items() if value is not None}
             first, *others = kinds.items()
             if all(kind == first[1] for _, kind in others):

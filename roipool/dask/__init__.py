@@ -19,8 +19,8 @@ allows: ``distributed`` starts them with OMP_NUM_THREADS=1.
 
 from __future__ import annotations
 
-from roipool.dask._lazy import FORWARDS, REFUSED, chunk_order
+from roipool.dask._lazy import FORWARDS, call, chunk_order
 
-globals().update(FORWARDS | REFUSED)
+globals().update(FORWARDS)
 
-__all__ = ["chunk_order", *FORWARDS]
+__all__ = ["call", "chunk_order", *FORWARDS]
