@@ -78,7 +78,7 @@ def signature_of(function: Function) -> inspect.Signature:
 
 @functools.cache
 def features_of(function: Function) -> str:
-    """Return the name of a function's argument that is the features, or of its first one."""
+    """Return the name of a function's argument that has the features or pooled values."""
     parameters = [*signature_of(function).parameters]
     return next((each for each in parameters if each in _FEATURES), parameters[0])
 

@@ -131,7 +131,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "dask: indices of a chunk",
-        "roipool/dask/_lazy.py",
+        "roipool/dask/_calls.py",
         "own[op.indices] = own[op.indices] - starts[number]",
         "own[op.indices] = own[op.indices] - starts[number] * (number > 1)",
         "the second chunk's images keep the numbers of the whole batch",
@@ -139,7 +139,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "dask: order of rows",
-        "roipool/dask/_lazy.py",
+        "roipool/dask/_calls.py",
         'return pooled[np.argsort(order, kind="stable")]',
         "return pooled[order]",
         "rows are restored in the inverse order",
@@ -147,7 +147,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "dask: declared argmax",
-        "roipool/dask/_lazy.py",
+        "roipool/dask/_calls.py",
         "return pooled, argmax.astype(ARGMAX, copy=False)",
         "return pooled, argmax",
         "an argmax has the type int32 but is declared as int64",
@@ -155,7 +155,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "dask: chunks of another map",
-        "roipool/dask/_lazy.py",
+        "roipool/dask/_calls.py",
         "chunks = {0: first[1].chunks[0], **dict",
         "chunks = {**dict",
         "the maps of a pyramid keep different chunks, which mixes images",

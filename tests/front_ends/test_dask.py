@@ -257,6 +257,18 @@ def test_rows_as_they_are_computed() -> None:
     assert lazy.numblocks[0] == 2  # images 5 and 6 have no box: their chunk is not loaded
 
 
+def test_rows_as_they_are_computed_with_a_mask() -> None:
+    rng = np.random.default_rng(2)
+    given = arguments(OPS["deform_roi_pool"], "avg")
+    given["offsets"] = rng.normal(size=(BOXES, 2, 2, 3)).astype(np.float32)
+    given["mask"] = rng.random((BOXES, 1, 2, 3)).astype(np.float32)
+    x = chunked(maps(), 3)
+    lazy = roipool.deform_roi_pool(x, **given, keep_order=False)
+    order = roipool.dask.chunk_order(x, given["batch_indices"])
+    expected = roipool.deform_roi_pool(maps(), **given)
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
+
+
 def test_nothing_is_computed_before_it_is_asked_for() -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("a chunk was loaded")
