@@ -181,7 +181,7 @@ def _chunks_with_boxes(
     blocks = [each.to_delayed().ravel() for each in maps]
     for number in np.unique(chunk) if chunk.size else [-1]:
         rows = np.flatnonzero(chunk == number)
-        boxes, indices, levels = (None if each is None else each[rows] for each in regions)
+        boxes, indices, levels = _rows(regions, rows)
         if number < 0:
             own: Blocks = [np.zeros((0, *each.shape[1:]), each.dtype) for each in maps]
             indices = np.full_like(indices, -1)
@@ -189,6 +189,12 @@ def _chunks_with_boxes(
             own = [each[number] for each in blocks]
             indices = indices - starts[number]
         yield own, rows, Regions(boxes, indices, levels)
+
+
+def _rows(regions: Regions, rows: Any) -> Regions:
+    """Return some of the boxes."""
+    boxes, indices, levels = regions
+    return Regions(boxes[rows], indices[rows], None if levels is None else levels[rows])
 
 
 def _pooled(
@@ -244,7 +250,7 @@ class _Verbs:
         for block, end, count in zip(
             argmax.to_delayed().ravel(), ends, argmax.chunks[0], strict=True
         ):
-            own = Regions(*(None if each is None else each[end - count : end] for each in regions))
+            own = _rows(regions, slice(end - count, end))
             shape = (count, *argmax.shape[1:])
             found = task(block, own, pooling, input_shape)
             parts.append([da.from_delayed(each, shape, regions.boxes.dtype) for each in found])
