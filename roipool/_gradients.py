@@ -76,6 +76,13 @@ def signature_of(function: Function) -> inspect.Signature:
     return inspect.signature(function)
 
 
+def named(
+    function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """Return the arguments of a call with their names; those that are too many have none."""
+    return [*zip(signature_of(function).parameters, args, strict=False), *kwargs.items()]
+
+
 @functools.cache
 def features_of(function: Function) -> str:
     """Return the name of a function's argument that has the features or pooled values."""
@@ -101,8 +108,8 @@ def refuse_gradients(
     is_wanted: Callable[[Any], bool],
 ) -> None:
     """Raise TypeError if a gradient is wanted with respect to an argument that has none."""
-    parameters, known = signature_of(function).parameters, gradient_names(function)
-    for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
+    known = gradient_names(function)
+    for name, value in named(function, args, kwargs):
         if known is None or name in known:
             continue
         parts = value if isinstance(value, (list, tuple)) else (value,)

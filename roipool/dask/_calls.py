@@ -65,10 +65,11 @@ def call(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         options = dict(kwargs)
         is_core = function.__module__.startswith("roipool.ops.")
         keep_order = check.flag("keep_order", options.pop("keep_order", True) if is_core else True)
-        given = _checked(function, args, options)
+        bound = _checked(function, args, options)
         if not keep_order:
-            given = _in_order_of_chunks(OP_OF[function.__name__], given)
-        return function(**given)
+            rows = _in_order_of_chunks(OP_OF[function.__name__], bound.arguments)
+            bound.arguments.update(rows)
+        return function(*bound.args, **bound.kwargs)
     except (TypeError, ValueError) as error:
         raise with_name(error, function.__name__) from None
 
@@ -81,11 +82,13 @@ def _refuse_boxes_and_gradients(function: Function) -> None:
         raise TypeError(f"{name} takes no Dask arrays{why}: compute them, or call it on each chunk")
 
 
-def _checked(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by name, of which only the features are Dask arrays."""
+def _checked(
+    function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Return the arguments, of which only the features are Dask arrays."""
     bound = signature_of(function).bind(*args, **kwargs)
     bound.apply_defaults()
-    given = dict(bound.arguments)
+    given = bound.arguments
     if given.get("out") is not None:
         raise TypeError("out must be None for a Dask array, which is lazy")
     features = features_of(function)
@@ -93,11 +96,11 @@ def _checked(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any])
     maps = given[features]
     if not isinstance(maps, Mapping):  # the function chooses among those, and names them
         check_call({features: maps})
-    return given
+    return bound
 
 
 def _in_order_of_chunks(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with rows for boxes in the order of the chunks of their images."""
+    """Return the arguments with a row for each box, in the order of the chunks of their images."""
     maps = parts_of(given["features"])
     images, dtype = maps[0].shape[0], maps[0].dtype
     boxes, indices, _ = op.form.read(given[op.boxes], given[op.indices], images, dtype, op.form)
@@ -107,7 +110,7 @@ def _in_order_of_chunks(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
             rows[name] = check.number_array(name, given[name])
     order = np.argsort(chunk_of(maps[0], indices), kind="stable")
     ordered = {name: table[order] for name, table in rows.items() if len(table) == len(order)}
-    return {**given, **rows, **ordered}
+    return rows | ordered
 
 
 # ---- The functions of ``roipool.dask``

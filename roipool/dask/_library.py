@@ -28,6 +28,7 @@ Blocks = Sequence[Any]  # one chunk of each map, as Dask's Delayed or as NumPy a
 ARGMAX = np.dtype(np.int64)  # of any chunk, however large its maps are
 
 engine = None
+array = "Dask array"
 
 
 def xp() -> ModuleType:
