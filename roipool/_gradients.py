@@ -109,11 +109,11 @@ def refuse_gradients(
 ) -> None:
     """Raise TypeError if a gradient is wanted with respect to an argument that has none."""
     known = gradient_names(function)
+    if known is None:
+        return
     for name, value in named(function, args, kwargs):
-        if known is None or name in known:
-            continue
         parts = value if isinstance(value, (list, tuple)) else (value,)
-        if any(map(is_wanted, parts)):
+        if name not in known and any(map(is_wanted, parts)):
             raise TypeError(
                 f"{name} must not require a gradient: the function has none with respect to it; "
                 f"detach it"

@@ -176,12 +176,14 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
             parts += value
         else:
             parts.append(value)
+    for part in parts:
+        library = LIBRARY_OF[type(part)]
+        if library is not None and library.verbs is not None and is_lazy(library):
+            library.check_call(values)
+            return library, part
     library = LIBRARY_OF[type(parts[0])] if parts else NUMPY
     if library is None or library is NUMPY:
         return _numpy_among(values), None
-    if is_lazy(library):
-        library.check_call(values)
-        return library, parts[0]
     place = library.device_number(parts[0])
     for part in parts[1:]:  # the usual call on a GPU: arrays there, and nothing else
         if LIBRARY_OF[type(part)] is not library or library.device_number(part) != place:
@@ -239,8 +241,7 @@ def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None
         if kind in _may_stand_beside:
             continue
         is_array = hasattr(kind, "__dlpack__") or hasattr(kind, "__array_function__")
-        library = LIBRARY_OF[kind]
-        if (library is None and is_array) or is_lazy(library):
+        if LIBRARY_OF[kind] is None and is_array:
             kinds = {name: _kinds(value) for name, value in values.items() if value is not None}
             first, *others = kinds.items()
             if all(kind == first[1] for _, kind in others):

@@ -128,7 +128,7 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "boxes beside NumPy's maps": (
         lambda x: {"features": maps(), "rois": x[:1, 0, 0, :5]},
         TypeError,
-        "of one library",
+        "^rois must be known, got a Dask array",
     ),
     "NumPy among maps": (
         lambda x: {"features": [x, maps()]},
@@ -138,7 +138,7 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "Dask among maps": (
         lambda x: {"features": [maps(), x]},
         TypeError,
-        r"of one library: features is numpy\.ndarray and dask\.array\.core\.Array, rois is",
+        r"^features\[0\] must be a Dask array, got ndarray",
     ),
     "numbers of images": (
         lambda x: {"features": [x, x[:2]]},
