@@ -139,6 +139,15 @@ def test_keywords_lists_and_numpy_beside_them() -> None:
     assert_same_bits(got.array, wanted)
 
 
+def test_lists_of_arrays_after_lists_of_numbers() -> None:
+    """Their types are the same, and say nothing about what is in them."""
+    features, boxes, indices = arguments(ALIGN)
+    rows = np.column_stack([indices.array, boxes.array]).tolist()
+    roipool.roi_align(features=features.array, rois=rows, output_size=2)
+    pooled = roipool.multilevel_roi_align([features], rows, 2, (1.0,))
+    assert_same_bits(pooled.array, roipool.roi_align(features.array, rows, 2))
+
+
 def test_memory_is_shared() -> None:
     """`out` is filled in place and returned."""
     features, boxes, indices = arguments(ALIGN)
