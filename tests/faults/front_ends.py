@@ -164,7 +164,7 @@ FRONT_ENDS = [
     Fault(
         "other arrays: lists come back",
         "roipool/_dlpack.py",
-        "originals = {id(handed[id(each)]): each for each in arrays if id(each) in handed}",
+        "originals = {id(memory): by_id[key] for key, memory in handed.items()}",
         "originals: dict[int, Any] = {}",
         "the call returns another array than `out`",
         OTHER,

@@ -171,13 +171,14 @@ def test_levels_are_not_assigned_to_lazy_boxes() -> None:
 
 @pytest.mark.parametrize("op", PYRAMID_OPS.values(), ids=lambda op: op.forward)
 def test_maps_that_are_cut_otherwise(op: Op) -> None:
-    """All maps are chunked like the first; boxes are assigned to maps by size."""
+    """All maps are chunked like the first; boxes without levels are assigned to maps by size."""
     given = arguments(op, "avg") | {"spatial_scales": SCALES}
-    given["rois"] = given["rois"] * 100
     fine, coarse = pyramid()
-    lazy = getattr(roipool, op.forward)([chunked(fine), chunked(coarse, 3)], **given)
-    expected = getattr(roipool, op.forward)([fine, coarse], **given)
-    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
+    for change in ({"levels": np.arange(BOXES) % 2}, {"rois": given["rois"] * 100}):
+        given |= {"levels": None, **change}
+        lazy = getattr(roipool, op.forward)([chunked(fine), chunked(coarse, 3)], **given)
+        expected = getattr(roipool, op.forward)([fine, coarse], **given)
+        np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
     assert len(set(roipool.assign_levels(given["rois"], 0, 1).tolist())) == 2
 
 
