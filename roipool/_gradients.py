@@ -84,16 +84,28 @@ def signature_of(function: Function) -> inspect.Signature:
     return inspect.signature(function)
 
 
+def named(
+    function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """Return the arguments of a call with their names; those that are too many have none."""
+    return [*zip(signature_of(function).parameters, args, strict=False), *kwargs.items()]
+
+
+@functools.cache
+def features_of(function: Function) -> str:
+    """Return the name of a function's argument that has the features or pooled values."""
+    parameters = [*signature_of(function).parameters]
+    return next((each for each in parameters if each in _FEATURES), parameters[0])
+
+
 @functools.cache
 def gradient_names(function: Function) -> Mapping[str, str] | None:
     """Return the gradient's name for each argument that has one; None for a gradient itself."""
     name, names = function.__name__, vars(sys.modules[function.__module__])
     if "_backward" in name:
         return None
-    parameters = [*signature_of(function).parameters]
-    features = next((each for each in parameters if each in _FEATURES), parameters[0])
-    found = {each: f"{name}_backward_{each}" for each in parameters}
-    found[features] = f"{name}_backward"
+    found = {each: f"{name}_backward_{each}" for each in signature_of(function).parameters}
+    found[features_of(function)] = f"{name}_backward"
     return {each: gradient for each, gradient in found.items() if gradient in names}
 
 
@@ -104,10 +116,10 @@ def refuse_gradients(
     is_wanted: Callable[[Any], bool],
 ) -> None:
     """Raise TypeError if a gradient is wanted with respect to an argument that has none."""
-    parameters, known = signature_of(function).parameters, gradient_names(function)
+    known = gradient_names(function)
     if known is None:
         return
-    for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
+    for name, value in named(function, args, kwargs):
         parts = value if isinstance(value, (list, tuple)) else (value,)
         if name not in known and any(map(is_wanted, parts)):
             raise TypeError(

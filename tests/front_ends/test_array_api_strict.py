@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from _support.cases import CASES, maps
 from _support.compare import assert_same_bits
+from _support.rows import FUNCTION_ROWS, calls_of, results_of
 from front_ends import contract
 from front_ends.contract import Form
+
+from roipool.compat import paddle
 
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 
@@ -71,3 +74,30 @@ def test_mixed_with_numpy() -> None:
     ):
         ALIGN.pool(plain[0], given[1], given[2])
     assert_same_bits(host(ALIGN.pool(given[0], *plain[1:])), ALIGN.pool(*plain))
+
+
+def of_strict(array: Any) -> Any:
+    """Return a copy, in the machine's order of bytes."""
+    return xp.asarray(np.array(array, array.dtype.newbyteorder("=")))
+
+
+@pytest.mark.parametrize("row", FUNCTION_ROWS)
+def test_every_row_of_compat(row: str) -> None:
+    """Forwards and gradients, with maps by name, sequences for each image, and several results."""
+    for call in calls_of(row, dtype="float32"):
+        found = results_of(call.with_arrays(of_strict))
+        for array, expected in zip(found, call.expected(), strict=True):
+            assert_same_bits(host(array), expected)
+
+
+def test_lists_in_tuples_come_back() -> None:
+    boxes = np.array([[0, 0, 300, 300], [0, 0, 20, 20], [0, 0, 250, 250]], np.float32)
+    given = [boxes, 3, 4, 4, 224]
+    counts = np.array([2, 1])
+    expected = results_of(paddle.distribute_fpn_proposals(*given, rois_num=counts))
+    given[0] = xp.asarray(boxes)
+    parts = paddle.distribute_fpn_proposals(*given, rois_num=xp.asarray(counts))
+    assert [type(part) for part in parts] == [list, type(given[0]), list]
+    for array, wanted in zip(results_of(parts), expected, strict=True):
+        assert_same_bits(host(array), wanted)
+    assert paddle.distribute_fpn_proposals(*given)[2] is None
