@@ -15,8 +15,6 @@ from roipool.verification.case import Case
 from roipool.verification.generate import draw
 
 ROWS = [name for name, row in SYSTEMS.items() if row.forward.startswith("compat.")]
-# Those that are functions, rather than classes.
-FUNCTION_ROWS = [name for name in ROWS if not SYSTEMS[name].forward.endswith(".forward")]
 # Arguments that hold the gradient of pooled values, by the functions' own names.
 GRADIENTS = ("grad_output", "features")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from _support.cases import CASES, maps
 from _support.compare import assert_same_bits
-from _support.rows import FUNCTION_ROWS, calls_of, results_of
+from _support.rows import ROWS, calls_of, results_of
 from front_ends import contract
 from front_ends.contract import Form
 
@@ -81,7 +81,7 @@ def of_strict(array: Any) -> Any:
     return xp.asarray(np.array(array, array.dtype.newbyteorder("=")))
 
 
-@pytest.mark.parametrize("row", FUNCTION_ROWS)
+@pytest.mark.parametrize("row", ROWS)
 def test_every_row_of_compat(row: str) -> None:
     """Forwards and gradients, with maps by name, sequences for each image, and several results."""
     for call in calls_of(row, dtype="float32"):
