@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from roipool._arrays import LIBRARY_OF, parts_of
-from roipool._gradients import named
+from roipool._gradients import default_of, named
 
 # DLPack's numbers of devices whose memory the host can read, and CUDA's.
 HOST_DEVICES = (1, 3)
@@ -47,25 +47,102 @@ def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     ValueError
         If they are on several devices.
     """
-    found = {name: _arrays_in(value) for name, value in named(function, args, kwargs)}
-    arrays = [each for own in found.values() for each in own]
-    packages = {_package(each): _type_name(each) for each in arrays}
-    if len(packages) > 1:
-        raise TypeError(
-            f"{function.__name__}: arrays must all be of one library, got "
-            f"{' and '.join(packages.values())}"
-        )
-    _check_devices(function, arrays)
-    for name, own in found.items():
-        for each in own:
+    for name, value in named(function, args, kwargs):
+        for each in _arrays_in(value):
             _check_gradient(function, name, each)
-    by_id = {id(each): each for each in arrays}
-    handed = {key: _memory(function, each) for key, each in by_id.items()}
-    positional = [_replaced(value, handed) for value in args]
-    options = {name: _replaced(value, handed) for name, value in kwargs.items()}
-    results = function(*positional, **options)
-    originals = {id(memory): by_id[key] for key, memory in handed.items()}  # `out` comes back
-    return _returned(results, arrays[0], originals)
+    exchange = Exchange(function, args, kwargs)
+    return exchange.back(function(*exchange.args, **exchange.kwargs))
+
+
+class Exchange:
+    """The arguments of a call, with NumPy or CuPy arrays in the place of others.
+
+    Parameters
+    ----------
+    function, args, kwargs
+        The call.
+    plain : callable
+        Returns an array of the caller's library without its gradient.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        plain: Callable[[Any], Any] = lambda array: array,
+    ) -> None:
+        found = [each for _, value in named(function, args, kwargs) for each in _arrays_in(value)]
+        packages = {_package(each): _type_name(each) for each in found}
+        if len(packages) > 1:
+            raise TypeError(
+                f"{function.__name__}: arrays must all be of one library, got "
+                f"{' and '.join(packages.values())}"
+            )
+        _check_devices(function, found)
+        by_id = {id(each): each for each in found}
+        handed = {key: _memory(function, plain(each)) for key, each in by_id.items()}
+        self.args = [_replaced(value, handed) for value in args]
+        self.kwargs = {name: _replaced(value, handed) for name, value in kwargs.items()}
+        self._function, self._plain, self._like = function, plain, found[0]
+        self._originals = {id(memory): by_id[key] for key, memory in handed.items()}
+
+    def original(self, array: Any) -> Any:
+        """Return the caller's array that handed over this one; None if it is the caller's own."""
+        return self._originals.get(id(array))
+
+    def back(self, results: Any) -> Any:
+        """Return results as arrays of the caller's library; an `out` comes back as it was."""
+        return _returned(results, self._like, self._originals)
+
+    def memory(self, array: Any) -> Any:
+        """Return the memory of another array of the library, such as a gradient."""
+        return _memory(self._function, self._plain(array))
+
+
+class GradientCall:
+    """A call with its gradients, for a library with a function for custom gradients.
+
+    The function's forward returns `results`, its backward `gradients` with respect to `arrays`.
+
+    Attributes
+    ----------
+    arrays : list
+        The caller's arrays among the arguments.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        plain: Callable[[Any], Any],
+    ) -> None:
+        self._exchange = Exchange(function, args, kwargs, plain)
+        self._call = default_of(function).of(self._exchange.args, self._exchange.kwargs)
+        originals = [self._exchange.original(each) for each in self._call.arrays]
+        self._is_own = [each is not None for each in originals]
+        self.arrays = [each for each in originals if each is not None]
+        self._more: Sequence[Any] = ()
+
+    def results(self) -> Any:
+        """Return all results of the forward."""
+        found = self._call.results(self._call.arrays)
+        self._more = found[1:] if isinstance(found, tuple) else ()
+        return self._exchange.back(found)
+
+    def asked(self, results: Any) -> Any:
+        """Return the results that the caller asked for."""
+        return self._call.asked(results)
+
+    def gradients(self, gradient: Any, needed: Sequence[bool]) -> list[Any]:
+        """Return the gradient with respect to each array, None where it is not needed."""
+        wanted = iter(needed)
+        is_needed = [own and next(wanted) for own in self._is_own]
+        memory = self._exchange.memory(gradient)
+        found = self._call.gradients(memory, self._call.arrays, self._more, is_needed)
+        own = [each for each, is_own in zip(found, self._is_own, strict=True) if is_own]
+        return [self._exchange.back(each) for each in own]
 
 
 def _arrays_in(value: Any) -> list[Any]:
