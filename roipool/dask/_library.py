@@ -109,7 +109,9 @@ def readable(array: Any, dtype: np.dtype[Any]) -> Any:
     """Return an array in a dtype, whose chunks separate images but do not cut them."""
     if not is_dask(array):
         return NUMPY.readable(array, dtype)
-    whole = dict.fromkeys(range(1, array.ndim), -1)
+    # Dask reshapes maps without cells, which volumes may be, in one chunk only.
+    first = 1 if array.size else 0
+    whole = dict.fromkeys(range(first, array.ndim), -1)
     return astype(array, dtype).rechunk(whole)
 
 

@@ -270,6 +270,16 @@ def test_rows_as_they_are_computed_with_a_mask() -> None:
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
 
 
+@pytest.mark.parametrize(
+    "shape", [(3, 2, 0, 4, 5), (3, 2, 4, 0, 5), (3, 2, 4, 5, 0), (3, 0, 4, 4, 4)]
+)
+def test_volumes_without_cells(shape: tuple[int, ...]) -> None:
+    rois = np.array([[2, 0, 0, 2, 2, 0, 2], [0, 1, 0, 2, 2, 1, 2]], np.float32)
+    volumes = np.zeros(shape, np.float32)
+    lazy = roipool.roi_align_3d(da.from_array(volumes, chunks=(2, 1, 2, 2, 2)), rois, 2)
+    assert_same_bits(lazy.compute(scheduler="sync"), roipool.roi_align_3d(volumes, rois, 2))
+
+
 def test_nothing_is_computed_before_it_is_asked_for() -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("a chunk was loaded")
