@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from roipool._arrays import LIBRARY_OF
+from roipool._arrays import LIBRARY_OF, parts_of
+from roipool._gradients import default_of, named
 
 # DLPack's numbers of devices whose memory the host can read, and CUDA's.
 HOST_DEVICES = (1, 3)
@@ -46,30 +47,117 @@ def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     ValueError
         If they are on several devices.
     """
-    arrays = [each for each in _arrays_in([*args, *kwargs.values()]) if _is_foreign(each)]
-    packages = {_package(each): _type_name(each) for each in arrays}
-    if len(packages) > 1:
-        raise TypeError(
-            f"{function.__name__}: arrays must all be of one library, got "
-            f"{' and '.join(packages.values())}"
-        )
-    _check_devices(function, arrays)
-    handed: dict[int, Any] = {}  # by the caller's arrays: `out` comes back as it is
-    positional = [_handed_over(function, value, handed) for value in args]
-    named = {name: _handed_over(function, value, handed) for name, value in kwargs.items()}
-    results = function(*positional, **named)
-    originals = {id(handed[id(each)]): each for each in arrays if id(each) in handed}
-    if isinstance(results, (tuple, list)):
-        return type(results)(_returned(each, arrays[0], originals) for each in results)
-    return _returned(results, arrays[0], originals)
+    for name, value in named(function, args, kwargs):
+        for each in _arrays_in(value):
+            _check_gradient(function, name, each)
+    exchange = Exchange(function, args, kwargs)
+    return exchange.back(function(*exchange.args, **exchange.kwargs))
 
 
-def _arrays_in(values: Sequence[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from value
-        else:
-            yield value
+class Exchange:
+    """The arguments of a call, with NumPy or CuPy arrays in the place of others.
+
+    Parameters
+    ----------
+    function, args, kwargs
+        The call.
+    plain : callable
+        Returns an array of the caller's library without its gradient.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        plain: Callable[[Any], Any] = lambda array: array,
+    ) -> None:
+        found = [each for _, value in named(function, args, kwargs) for each in _arrays_in(value)]
+        packages = {_package(each): _type_name(each) for each in found}
+        if len(packages) > 1:
+            raise TypeError(
+                f"{function.__name__}: arrays must all be of one library, got "
+                f"{' and '.join(packages.values())}"
+            )
+        _check_devices(function, found)
+        by_id = {id(each): each for each in found}
+        handed = {key: _memory(function, plain(each)) for key, each in by_id.items()}
+        self.args = [_replaced(value, handed) for value in args]
+        self.kwargs = {name: _replaced(value, handed) for name, value in kwargs.items()}
+        self._function, self._plain, self._like = function, plain, found[0]
+        self._originals = {id(memory): by_id[key] for key, memory in handed.items()}
+
+    def original(self, array: Any) -> Any:
+        """Return the caller's array that handed over this one; None if it is the caller's own."""
+        return self._originals.get(id(array))
+
+    def back(self, results: Any) -> Any:
+        """Return results as arrays of the caller's library; an `out` comes back as it was."""
+        return _returned(results, self._like, self._originals)
+
+    def memory(self, array: Any) -> Any:
+        """Return the memory of another array of the library, such as a gradient."""
+        return _memory(self._function, self._plain(array))
+
+
+class GradientCall:
+    """A call with its gradients, for a library with a function for custom gradients.
+
+    The function's forward returns `results`, its backward `gradients` with respect to `arrays`.
+
+    Attributes
+    ----------
+    arrays : list
+        The caller's arrays among the arguments.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        plain: Callable[[Any], Any],
+    ) -> None:
+        self._exchange = Exchange(function, args, kwargs, plain)
+        self._call = default_of(function).of(self._exchange.args, self._exchange.kwargs)
+        originals = [self._exchange.original(each) for each in self._call.arrays]
+        self._is_own = [each is not None for each in originals]
+        self.arrays = [each for each in originals if each is not None]
+        self._more: Sequence[Any] = ()
+
+    def results(self) -> Any:
+        """Return all results of the forward."""
+        found = self._call.results(self._call.arrays)
+        self._more = found[1:] if isinstance(found, tuple) else ()
+        return self._exchange.back(found)
+
+    def asked(self, results: Any) -> Any:
+        """Return the results that the caller asked for."""
+        return self._call.asked(results)
+
+    def gradients(self, gradient: Any, needed: Sequence[bool]) -> list[Any]:
+        """Return the gradient with respect to each array, None where it is not needed."""
+        wanted = iter(needed)
+        is_needed = [own and next(wanted) for own in self._is_own]
+        memory = self._exchange.memory(gradient)
+        found = self._call.gradients(memory, self._call.arrays, self._more, is_needed)
+        own = [each for each, is_own in zip(found, self._is_own, strict=True) if is_own]
+        return [self._exchange.back(each) for each in own]
+
+
+def _arrays_in(value: Any) -> list[Any]:
+    """Return the arrays of other libraries that an argument is, or a sequence or mapping holds."""
+    parts = value.values() if isinstance(value, dict) else parts_of(value)
+    return [part for part in parts if _is_foreign(part)]
+
+
+def _replaced(value: Any, handed: Mapping[int, Any]) -> Any:
+    """Return an argument with NumPy or CuPy arrays in the place of others."""
+    if isinstance(value, dict):
+        return {name: handed.get(id(part), part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)) and any(map(_is_foreign, value)):
+        return [handed.get(id(part), part) for part in value]
+    return handed.get(id(value), value)
 
 
 def _check_devices(function: Callable[..., Any], arrays: Sequence[Any]) -> None:
@@ -98,26 +186,15 @@ def _type_name(value: Any) -> str:
 # ---- To NumPy or CuPy
 
 
-def _handed_over(function: Callable[..., Any], value: Any, handed: dict[int, Any]) -> Any:
-    """Return an argument with NumPy or CuPy arrays in the place of others."""
-    if isinstance(value, (list, tuple)) and any(map(_is_foreign, value)):
-        return [_handed_over(function, part, handed) for part in value]
-    if not _is_foreign(value):
-        return value
-    if id(value) not in handed:
-        _check_gradient(function, value)
-        handed[id(value)] = _memory(function, value)
-    return handed[id(value)]
-
-
-def _check_gradient(function: Callable[..., Any], value: Any) -> None:
+def _check_gradient(function: Callable[..., Any], name: str, value: Any) -> None:
     # Paddle's name for the opposite: True for what needs no gradient.
     if getattr(value, "requires_grad", False) is True or (
         getattr(value, "stop_gradient", True) is False
     ):
         raise TypeError(
-            f"{function.__name__}: a {_type_name(value)} that requires a gradient would lose it "
-            "here: detach it. Tensors of PyTorch and arrays of JAX have gradients"
+            f"{function.__name__}: {name} must not be a {_type_name(value)} that requires a "
+            "gradient, which it would lose: detach it. Tensors of PyTorch and arrays of JAX have "
+            "gradients"
         )
 
 
@@ -168,7 +245,11 @@ def _cupy(function: Callable[..., Any], value: Any) -> Any:
 
 
 def _returned(result: Any, like: Any, originals: Mapping[int, Any]) -> Any:
-    """Return a result as an array of the library of `like`; as it is where that has no way."""
+    """Return results as arrays of the library of `like`; as they are where that has no way."""
+    if isinstance(result, (tuple, list)):
+        return type(result)(_returned(each, like, originals) for each in result)
+    if isinstance(result, dict):
+        return {name: _returned(each, like, originals) for name, each in result.items()}
     if id(result) in originals:
         return originals[id(result)]
     if LIBRARY_OF[type(result)] is None:

@@ -106,6 +106,8 @@ def _front_end_among(values: Iterable[Any]) -> ModuleType | None:
             array_type = type(value[0]) if value else int
         elif isinstance(value, dict):
             array_type = type(next(iter(value.values()), 0))
+        if array_type is list or array_type is tuple:  # rows of numbers; others may hold arrays
+            continue
         front_end = _by_type[array_type] if array_type in _by_type else _find(array_type)
         if front_end is not None:
             return front_end

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from roipool._arguments import dtype_of
-from roipool._arrays import is_array
+from roipool._arrays import LIBRARY_OF, NUMPY, is_array
 
 Function = Callable[..., Any]
 FunctionT = TypeVar("FunctionT", bound=Function)
@@ -24,6 +24,12 @@ FunctionT = TypeVar("FunctionT", bound=Function)
 _FEATURES = ("pyramid_layers",)
 # Endings of the arguments of a gradient that are the shape of the features.
 _SHAPES = ("_shape", "_size")
+_SHAPES_OF_MAPS = ("_shapes",)
+# Beginnings of the arguments of a gradient that the forward returns.
+_RETURNED = ("argmax", "maxidx")
+# Arguments of a forward that say whether it is a maximum, and what they are then.
+_POOLERS = ("ROIAlign", "ROIAlignV2", "ROIAlignRotated", "ROIPool")
+_MAXIMA = {"mode": "max", "pool_mode": "max", "pooler_type": "ROIPool"}
 # The argument of a forward that lets it return what its gradient needs.
 _WITH_RESULTS = "return_argmax"
 
@@ -79,9 +85,39 @@ def published_of(function: Function) -> Published | None:
 
 
 @functools.cache
+def default_of(function: Function) -> Published:
+    """Return how gradients are called where a library finds none: those of every function.
+
+    A library that only has a function for custom gradients, such as Paddle's PyLayer, MLX's
+    ``mx.custom_function`` or TensorFlow's ``tf.custom_gradient``, pairs with it what a
+    `PublishedCall` returns: `results` in the forward, `gradients` in the backward.
+    """
+    module = vars(sys.modules[function.__module__])
+    backward = inspect.unwrap(module[f"{function.__name__}_backward"])
+    _, *others = signature_of(backward).parameters
+    own = signature_of(function).parameters
+    returns = [name for name in others if name.startswith(_RETURNED) and name not in own]
+    return published_of(function) or Published(function, tuple(returns), {}, {})
+
+
+@functools.cache
 def signature_of(function: Function) -> inspect.Signature:
     """Return a function's signature."""
     return inspect.signature(function)
+
+
+def named(
+    function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """Return the arguments of a call with their names; those that are too many have none."""
+    return [*zip(signature_of(function).parameters, args, strict=False), *kwargs.items()]
+
+
+@functools.cache
+def features_of(function: Function) -> str:
+    """Return the name of a function's argument that has the features or pooled values."""
+    parameters = [*signature_of(function).parameters]
+    return next((each for each in parameters if each in _FEATURES), parameters[0])
 
 
 @functools.cache
@@ -90,10 +126,8 @@ def gradient_names(function: Function) -> Mapping[str, str] | None:
     name, names = function.__name__, vars(sys.modules[function.__module__])
     if "_backward" in name:
         return None
-    parameters = [*signature_of(function).parameters]
-    features = next((each for each in parameters if each in _FEATURES), parameters[0])
-    found = {each: f"{name}_backward_{each}" for each in parameters}
-    found[features] = f"{name}_backward"
+    found = {each: f"{name}_backward_{each}" for each in signature_of(function).parameters}
+    found[features_of(function)] = f"{name}_backward"
     return {each: gradient for each, gradient in found.items() if gradient in names}
 
 
@@ -104,10 +138,10 @@ def refuse_gradients(
     is_wanted: Callable[[Any], bool],
 ) -> None:
     """Raise TypeError if a gradient is wanted with respect to an argument that has none."""
-    parameters, known = signature_of(function).parameters, gradient_names(function)
+    known = gradient_names(function)
     if known is None:
         return
-    for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
+    for name, value in named(function, args, kwargs):
         parts = value if isinstance(value, (list, tuple)) else (value,)
         if name not in known and any(map(is_wanted, parts)):
             raise TypeError(
@@ -147,12 +181,13 @@ class PublishedCall:
         """Return all results, of these arrays in the place of the caller's."""
         given = self._with(arrays)
         if _WITH_RESULTS in given:
-            given[_WITH_RESULTS] = True
-        return self._published.function(**given)
+            given[_WITH_RESULTS] = _is_maximum(given)
+        return _called(self._published.function, given)
 
     def asked(self, results: Any) -> Any:
         """Return the results that the caller asked for, from all."""
-        return results if self._given.get(_WITH_RESULTS, True) else results[0]
+        is_one = not isinstance(results, tuple)
+        return results if is_one or self._given.get(_WITH_RESULTS, True) else results[0]
 
     def gradients(
         self, gradient: Any, arrays: Sequence[Any], results: Sequence[Any], needed: Sequence[bool]
@@ -161,21 +196,28 @@ class PublishedCall:
 
         `results` are those of the forward after the first.
         """
-        more = dict(zip(self._published.returns, results, strict=True))
+        more = dict.fromkeys(self._published.returns)
+        more.update(zip(self._published.returns, results, strict=False))
         known = {**self._with(arrays), **more}
+        wanted = {
+            name for (name, _), is_needed in zip(self._places, needed, strict=True) if is_needed
+        }
+        found = {
+            name: self._gradient(function, gradient, known)
+            for name, function in self._gradients.items()
+            if name in wanted
+        }
         return [
-            self._gradient(self._gradients[name], gradient, known)
-            if is_needed and name in self._gradients
-            else None
-            for (name, _), is_needed in zip(self._places, needed, strict=True)
+            _part(found[name], known[name], key) if is_needed and name in found else None
+            for (name, key), is_needed in zip(self._places, needed, strict=True)
         ]
 
     def _with(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """Return the arguments with these arrays in the place of the caller's."""
-        given = {
-            name: [*value] if isinstance(value, (list, tuple)) else value
-            for name, value in self._given.items()
-        }
+        given = dict(self._given)
+        for name in {name for name, key in self._places if key is not None}:
+            value = given[name]
+            given[name] = {**value} if isinstance(value, dict) else [*value]
         for (name, number), array in zip(self._places, arrays, strict=True):
             if number is None:
                 given[name] = array
@@ -193,13 +235,60 @@ class PublishedCall:
                 given[each] = known[each]
             elif each.endswith(_SHAPES):
                 given[each] = tuple(features.shape)
+            elif each.endswith(_SHAPES_OF_MAPS):
+                given[each] = _shapes(features)
             elif each == "T":  # TensorFlow's name of the gradient's dtype
                 given[each] = dtype_of(features)
-        return function(**{**given, **self._published.fixed.get(name, {})})
+        return _called(function, {**given, **self._published.fixed.get(name, {})})
 
 
-def _places(name: str, value: Any) -> list[tuple[str, int | None]]:
-    """Return where the arrays of an argument are: it is one, or a list that may hold some."""
+def _called(function: Function, given: Mapping[str, Any]) -> Any:
+    """Return the result of a function of arguments by name, also of those without names."""
+    bound = signature_of(inspect.unwrap(function)).bind_partial()
+    bound.arguments = {name: given[name] for name in bound.signature.parameters if name in given}
+    return function(*bound.args, **bound.kwargs)
+
+
+def _is_maximum(given: Mapping[str, Any]) -> bool:
+    """Return whether a forward has an argmax, by the option that says so, if there is one."""
+    poolers = [each for each in given.get("options", ()) if each in _POOLERS]
+    options = {**given, "pooler_type": poolers[0]} if poolers else given
+    return all(options.get(name, value) == value for name, value in _MAXIMA.items())
+
+
+def _places(name: str, value: Any) -> list[tuple[str, Any]]:
+    """Return where the arrays of an argument are: it is one, or a list or dict that holds some."""
     if isinstance(value, (list, tuple)):
         return [(name, number) for number, each in enumerate(value) if is_array(each)]
+    if isinstance(value, dict):
+        return [(name, key) for key, each in value.items() if is_array(each)]
     return [(name, None)] if is_array(value) else []
+
+
+def _shapes(maps: Any) -> Any:
+    if isinstance(maps, dict):
+        return {key: tuple(each.shape) for key, each in maps.items()}
+    return [tuple(each.shape) for each in maps]
+
+
+def _part(gradient: Any, given: Any, key: Any) -> Any:
+    """Return the gradient of an array among an argument's, in its shape and type."""
+    if key is None:
+        return _fitted(gradient, given)
+    if isinstance(gradient, (list, tuple, dict)):  # of each map
+        is_left_out = isinstance(gradient, dict) and key not in gradient
+        return None if is_left_out else _fitted(gradient[key], given[key])
+    first = sum(len(each) for each in given[:key])  # rows of the boxes of each image
+    return _fitted(gradient[first : first + len(given[key])], given[key])
+
+
+def _fitted(gradient: Any, array: Any) -> Any:
+    """Return a gradient in an array's type; an index before the numbers of a box has none."""
+    library = LIBRARY_OF[type(gradient)] or NUMPY
+    own = library.astype(gradient, dtype_of(array))
+    if array.ndim == 1:  # no boxes
+        return own.reshape(array.shape)
+    if own.ndim == 2 and own.shape[1] + 1 == array.shape[1]:
+        xp = library.xp()
+        own = xp.concatenate([xp.zeros((own.shape[0], 1), own.dtype), own], axis=1)
+    return own

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -107,11 +107,19 @@ class Library(Protocol):
         """Return whether engines can write to `out` as it is; read-only memory is a ValueError."""
 
 
+class LazyLibrary(Library, Protocol):
+    """A library of maps whose values are not known, beside which all other arrays are NumPy's."""
+
+    def check_call(self, values: Mapping[str, Any]) -> None:
+        """Check that of the arrays of a call, by name, the first are maps and no others."""
+
+
 # Where the types of a library's arrays are defined, and the module that serves them.
 _MODULES = {
     ("numpy", "ndarray"): "roipool._arrays._numpy",
     ("cupy", "ndarray"): "roipool._arrays._cupy",
     ("torch", "Tensor"): "roipool.torch._library",
+    ("dask", "Array"): "roipool.dask._library",
 }
 NUMPY: Library = _numpy
 
@@ -136,6 +144,11 @@ LIBRARY_OF = _Libraries({np.ndarray: NUMPY, list: None, tuple: None})
 
 
 _HOST_TYPES = frozenset({np.ndarray, int, float, list, tuple, str})
+
+
+def is_lazy(library: Library | None) -> TypeGuard[LazyLibrary]:
+    """Return whether the arrays of a library are maps whose values are not known."""
+    return hasattr(library, "check_call")
 
 
 def is_array(value: Any) -> bool:
@@ -173,6 +186,9 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     for part in parts:
         library = LIBRARY_OF[type(part)]
         if library is not None and library.verbs is not None:
+            if is_lazy(library):
+                library.check_call(values)
+                return library, part
             return library, _checked_by(library, values)
     library = LIBRARY_OF[type(parts[0])] if parts else NUMPY
     if library is None or library is NUMPY:

@@ -97,7 +97,7 @@ def qroi_align(
         step, zero = _step(input_scale), _zero_point(input_zero_point, call.library.dtype(codes))
         numbers, xp = call.average([codes], regions, pooling), call.library.xp()
         # A sample outside the map counts as 0, not as code 0: it has no share in the weights.
-        ones = xp.zeros((codes.shape[0], 1, *codes.shape[2:]), np.float32) + np.float32(1)
+        ones = xp.full_like(codes[:, :1], 1)
         single = np.float32
         numbers = numbers - call.average([ones], regions, pooling) * single(zero)
         # A step and back, which changes nothing but ties between codes, as in the original.

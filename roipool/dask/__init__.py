@@ -6,7 +6,8 @@ stored; chunks without boxes are not loaded. Boxes are NumPy arrays or lists, ch
 anything runs. ``multilevel_roi_align`` takes a list of Dask arrays and rechunks them like the
 first: a task has one chunk of every map.
 
-The functions are the forward operations of ``roipool``, with one more argument:
+Every forward of ``roipool`` and ``roipool.compat`` takes them. Those of ``roipool``, which this
+package has, too, have one more argument:
 
 keep_order : bool
     True returns rows in the order of the boxes. If the boxes are not sorted by image, this shuffles
@@ -19,8 +20,9 @@ allows: ``distributed`` starts them with OMP_NUM_THREADS=1.
 
 from __future__ import annotations
 
-from roipool.dask._lazy import FORWARDS, REFUSED, chunk_order
+from roipool.dask._calls import FORWARDS, chunk_order
+from roipool.dask._calls import call as call
 
-globals().update(FORWARDS | REFUSED)
+globals().update(FORWARDS)
 
 __all__ = ["chunk_order", *FORWARDS]

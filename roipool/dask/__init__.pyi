@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from roipool._layout import Layout, VolumeLayout
 from roipool._types import AngleUnit, Method, Mode
-from roipool.dask._lazy import chunk_order as chunk_order
+from roipool.dask._calls import chunk_order as chunk_order
 
 @overload
 def roi_pool(

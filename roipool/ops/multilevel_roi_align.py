@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._arguments import Regions
-from roipool._arrays import NUMPY, Array
+from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end_of_sequences
@@ -103,7 +103,7 @@ def assign_levels(
 
 def _levels_of(call: Call, corners: Array, areas: Sequence[float]) -> Any:
     """Return the level of each box from its corners, and from the areas between levels."""
-    if call.library is not NUMPY:  # in one launch, rather than a dozen
+    if not isinstance(corners, np.ndarray):  # on a GPU: in one launch, rather than a dozen
         is_real = corners.dtype.kind not in "iu"
         real = real_dtype(corners.dtype) if is_real else check.FLOAT64
         return call.library.engine.assign_levels(call.library.table(corners, real), areas)

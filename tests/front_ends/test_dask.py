@@ -128,7 +128,7 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "boxes beside NumPy's maps": (
         lambda x: {"features": maps(), "rois": x[:1, 0, 0, :5]},
         TypeError,
-        "of one library",
+        "^rois must be known, got a Dask array",
     ),
     "NumPy among maps": (
         lambda x: {"features": [x, maps()]},
@@ -138,7 +138,7 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "Dask among maps": (
         lambda x: {"features": [maps(), x]},
         TypeError,
-        r"of one library: features is numpy\.ndarray and dask\.array\.core\.Array, rois is",
+        r"^features\[0\] must be a Dask array, got ndarray",
     ),
     "numbers of images": (
         lambda x: {"features": [x, x[:2]]},
@@ -171,13 +171,14 @@ def test_levels_are_not_assigned_to_lazy_boxes() -> None:
 
 @pytest.mark.parametrize("op", PYRAMID_OPS.values(), ids=lambda op: op.forward)
 def test_maps_that_are_cut_otherwise(op: Op) -> None:
-    """All maps are chunked like the first; boxes are assigned to maps by size."""
+    """All maps are chunked like the first; boxes without levels are assigned to maps by size."""
     given = arguments(op, "avg") | {"spatial_scales": SCALES}
-    given["rois"] = given["rois"] * 100
     fine, coarse = pyramid()
-    lazy = getattr(roipool, op.forward)([chunked(fine), chunked(coarse, 3)], **given)
-    expected = getattr(roipool, op.forward)([fine, coarse], **given)
-    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
+    for change in ({"levels": np.arange(BOXES) % 2}, {"rois": given["rois"] * 100}):
+        given |= {"levels": None, **change}
+        lazy = getattr(roipool, op.forward)([chunked(fine), chunked(coarse, 3)], **given)
+        expected = getattr(roipool, op.forward)([fine, coarse], **given)
+        np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
     assert len(set(roipool.assign_levels(given["rois"], 0, 1).tolist())) == 2
 
 
@@ -255,6 +256,28 @@ def test_rows_as_they_are_computed() -> None:
     expected = roipool.roi_align(maps(), **given)
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
     assert lazy.numblocks[0] == 2  # images 5 and 6 have no box: their chunk is not loaded
+
+
+def test_rows_as_they_are_computed_with_a_mask() -> None:
+    rng = np.random.default_rng(2)
+    given = arguments(OPS["deform_roi_pool"], "avg")
+    given["offsets"] = rng.normal(size=(BOXES, 2, 2, 3)).astype(np.float32)
+    given["mask"] = rng.random((BOXES, 1, 2, 3)).astype(np.float32)
+    x = chunked(maps(), 3)
+    lazy = roipool.deform_roi_pool(x, **given, keep_order=False)
+    order = roipool.dask.chunk_order(x, given["batch_indices"])
+    expected = roipool.deform_roi_pool(maps(), **given)
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 2, 0, 4, 5), (3, 2, 4, 0, 5), (3, 2, 4, 5, 0), (3, 0, 4, 4, 4)]
+)
+def test_volumes_without_cells(shape: tuple[int, ...]) -> None:
+    rois = np.array([[2, 0, 0, 2, 2, 0, 2], [0, 1, 0, 2, 2, 1, 2]], np.float32)
+    volumes = np.zeros(shape, np.float32)
+    lazy = roipool.roi_align_3d(da.from_array(volumes, chunks=(2, 1, 2, 2, 2)), rois, 2)
+    assert_same_bits(lazy.compute(scheduler="sync"), roipool.roi_align_3d(volumes, rois, 2))
 
 
 def test_nothing_is_computed_before_it_is_asked_for() -> None:

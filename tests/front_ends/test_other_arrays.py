@@ -19,6 +19,7 @@ from _support.cases import (
     maps,
 )
 from _support.compare import assert_same_bits
+from _support.rows import ROWS, calls_of
 from _support.support_tables import Columns
 from front_ends import contract
 from front_ends.contract import Form
@@ -138,6 +139,15 @@ def test_keywords_lists_and_numpy_beside_them() -> None:
     assert_same_bits(got.array, wanted)
 
 
+def test_lists_of_arrays_after_lists_of_numbers() -> None:
+    """Their types are the same, and say nothing about what is in them."""
+    features, boxes, indices = arguments(ALIGN)
+    rows = np.column_stack([indices.array, boxes.array]).tolist()
+    roipool.roi_align(features=features.array, rois=rows, output_size=2)
+    pooled = roipool.multilevel_roi_align([features], rows, 2, (1.0,))
+    assert_same_bits(pooled.array, roipool.roi_align(features.array, rows, 2))
+
+
 def test_memory_is_shared() -> None:
     """`out` is filled in place and returned."""
     features, boxes, indices = arguments(ALIGN)
@@ -181,15 +191,15 @@ class PaddleLearning(Other):
         (Elsewhere, "roi_align: .*Elsewhere is on a device"),
         (OnGpu, "roi_align: .*OnGpu is on a GPU, for which CuPy"),
         (Lazy, "roi_align: .*Lazy has no readable values .no values yet.*callback"),
-        (Learning, "roi_align: .*Learning that requires a gradient .*detach"),
-        (PaddleLearning, "roi_align: .*PaddleLearning that requires a gradient .*detach"),
+        (Learning, "roi_align: {} must not be a .*Learning that requires a gradient.*detach"),
+        (PaddleLearning, "roi_align: {} must not be a .*Learning that requires a gradient.*detach"),
     ],
 )
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_cannot_be_handed_over(kind: type[Other], match: str, place: int) -> None:
     given = arguments(ALIGN)
     given[place] = kind(given[place].array)
-    with pytest.raises(TypeError, match=match):
+    with pytest.raises(TypeError, match=match.format(("features", "rois")[place])):
         ALIGN.pool(*given)
 
 
@@ -205,7 +215,7 @@ def test_a_gradient_would_be_lost(case: Case) -> None:
         options = case.options() | {case.op.size: SIZE, case.op.indices: indices}
         if case in PYRAMID_CASES:
             given, options["levels"] = [Other(plain[0]), features], case.indices()
-        with pytest.raises(TypeError, match=f"^{case.op.forward}: .*requires a gradient .*detach"):
+        with pytest.raises(TypeError, match=f"^{case.op.forward}: .*requires a gradient.*detach"):
             getattr(roipool, case.op.forward)(given, **{case.op.boxes: boxes}, **options)
 
 
@@ -238,13 +248,12 @@ def test_mixed_libraries_hear_which_is_where() -> None:
         roipool.roi_align(features.array, [Other(np.zeros((1, 4)))] * 2, 2)
 
 
-def test_compat_names_the_arrays_that_it_takes() -> None:
-    x, rois = np.ones((1, 1, 5, 5), np.float32), np.zeros((1, 5), np.float32)
-    pool = roipool.compat.torchvision.roi_align
-    with pytest.raises(TypeError, match=r"^input must be a NumPy or CuPy array, got \S*\.Other$"):
-        pool(Other(x), Other(rois), 2)
-    with pytest.raises(TypeError, match=r"one library: input is \S*\.Other, boxes is numpy\."):
-        pool(Other(x), rois, 2)
+@pytest.mark.parametrize("row", ROWS)
+def test_a_gradient_of_compat_would_be_lost(row: str) -> None:
+    """The error names the function and the argument."""
+    for call in calls_of(row, dtype="float32"):
+        with pytest.raises(TypeError, match=r"^\w+: \w+ must not be .*Learning that requires"):
+            call.with_arrays(Learning, only_maps=True)
 
 
 def test_wrong_arguments_are_the_errors_of_numpy() -> None:

@@ -73,8 +73,8 @@ def test_a_failure_is_made_small_and_repeated(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A front end that loses the last row of bins of every other box."""
-    dask = pytest.importorskip("roipool.dask._lazy")
-    right = dask.pool_chunk
+    dask = pytest.importorskip("roipool.dask._library")
+    right = dask.average_of_chunk
 
     def wrong(*args: Any) -> Any:
         pooled = right(*args).copy()
@@ -91,7 +91,7 @@ def test_a_failure_is_made_small_and_repeated(
     )
     guise = "dask: one after another"
     assert first_failure(case, guise, "pooled") is None
-    monkeypatch.setattr(dask, "pool_chunk", wrong)
+    monkeypatch.setattr(dask, "average_of_chunk", wrong)
     found = next(
         one for one in check(case, [guise], relation_of=relation_of) if one.comparison.problem
     )
@@ -105,8 +105,8 @@ def test_a_failure_is_made_small_and_repeated(
 
 
 def test_an_error_of_a_front_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    dask = pytest.importorskip("roipool.dask._lazy")
-    monkeypatch.setattr(dask, "pool_chunk", None)
+    dask = pytest.importorskip("roipool.dask._library")
+    monkeypatch.setattr(dask, "average_of_chunk", None)
     case = replace(draw(1, 1, ("roi_align",), tiny=True), form="table")
     (found,) = check(case, ["dask: one after another"], roipool, relation_of)
     assert "TypeError" in str(found.comparison.problem)

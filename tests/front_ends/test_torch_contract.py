@@ -209,7 +209,7 @@ def test_errors(name: str) -> None:
 
 
 def test_maps_of_numpy_beside_tensors() -> None:
-    with pytest.raises(TypeError, match=r"features is numpy\.ndarray, rois is torch\.Tensor"):
+    with pytest.raises(TypeError, match=r"features must be a tensor, .*; got numpy\.ndarray"):
         roipool.roi_align(maps().numpy(), torch.zeros(1, 5), 2)
 
 
