@@ -23,20 +23,23 @@ from roipool.verification.relations import Comparisons, close
 
 from . import Guise
 from .adapters import (
+    ARGMAXES,
     ARRAYS,
-    KINDS,
     MAPS,
     Adapter,
     Arguments,
     are_integers,
+    boxes_of,
     calls_of,
     compared,
     flat,
     given_boxes,
     is_batched,
+    kind_of,
     moved_maps,
     named,
     paired,
+    parts_of,
     retyped,
     same_as_a_layout,
     same_in_type,
@@ -188,8 +191,8 @@ class Derivatives(Eager):
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a forward, or differentiate the last one."""
-        kind = KINDS[name]
-        if kind.what == "forward":
+        kind = kind_of(self.case, name)
+        if kind == "forward":
             return self._forward(name, arguments)
         grad = self.array("grad_output", arguments["grad_output"])
         by_what = {
@@ -197,22 +200,21 @@ class Derivatives(Eager):
             "backward_boxes": self.boxes,
             "backward_offsets": self.offsets,
         }
-        gradients = torch.autograd.grad(self.pooled, by_what[kind.what], grad, retain_graph=True)
-        if kind.what == "backward_boxes":
-            joined = torch.cat(gradients)
-            return joined[:, joined.shape[1] - kind.op.columns :]
-        is_pyramid = isinstance(arguments.get("input_shapes"), list)
+        gradients = torch.autograd.grad(self.pooled, by_what[kind], grad, retain_graph=True)
+        if kind == "backward_boxes":
+            return torch.cat(gradients)
+        is_pyramid = kind == "backward" and SYSTEMS[self.case.operation].pyramid
         return list(gradients) if is_pyramid else gradients[0]
 
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
-        box_name = KINDS[name].op.boxes
+        box_name = boxes_of(given)
         self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
         boxes = list(flat(given, [box_name]))
         self.boxes = boxes if is_differentiable(given, box_name) else []
         self._require_slopes(given)
         with self.around():
-            results = getattr(roipool, name)(**given)
+            results = self.public(name)(**given)
         self.pooled = results[0] if isinstance(results, tuple) else results
         return results
 
@@ -396,7 +398,7 @@ class Batched(Eager):
         stacked: list[Tensor] = []
         pairs = zip(named(own, names), flat(own, names), flat(other, names), strict=True)
         for each, mine, its in pairs:
-            if not is_batched(each, self.batched, KINDS[name]):
+            if not is_batched(each, self.batched, kind_of(self.case, name)):
                 dims.append(None)
                 stacked.append(mine)
                 continue
@@ -404,10 +406,10 @@ class Batched(Eager):
             dims.append(dim)
             stacked.append(torch.stack([mine, its] if self.place == 0 else [its, mine], dim))
         if all(dim is None for dim in dims):
-            return getattr(roipool, name)(**own)
+            return self.public(name)(**own)
 
         def one(*arrays: Tensor) -> Any:
-            return getattr(roipool, name)(**unflat(own, names, arrays))
+            return self.public(name)(**unflat(own, names, arrays))
 
         results = torch.func.vmap(one, tuple(dims))(*stacked)
         if isinstance(results, Tensor):
@@ -429,8 +431,7 @@ def _tangents(case: Case, store: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """Return `moved_maps` in the form of the call's maps."""
     moved = replace(case, maps=moved_maps(case))
     features = calls_of(moved)[SYSTEMS[case.operation].forward].arguments["features"]
-    each = features if isinstance(features, list) else [features]
-    return [store(to_tensor(array)) for array in each]
+    return [store(to_tensor(array)) for array in parts_of(features)]
 
 
 class ForwardMode(Eager):
@@ -443,7 +444,7 @@ class ForwardMode(Eager):
             maps = [
                 forward_ad.make_dual(each, next(tangents)) for each in flat(given, ["features"])
             ]
-            results = getattr(roipool, name)(**unflat(given, ["features"], maps))
+            results = self.public(name)(**unflat(given, ["features"], maps))
             pooled = results[0] if isinstance(results, tuple) else results
             return forward_ad.unpack_dual(pooled).tangent
 
@@ -484,14 +485,14 @@ class Compiled(Derivatives):
 
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
-        box_name = KINDS[name].op.boxes
+        box_name = boxes_of(given)
         self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
         self.boxes = list(flat(given, [box_name]))
         self._require_slopes(given)
         torch._dynamo.reset()
         torch._functorch.config.donated_buffer = False  # allows two gradients of one forward
         program = torch.compile(
-            getattr(roipool, name),
+            self.public(name),
             backend="aot_eager",
             fullgraph=True,
             dynamic=(None, True, False)[self.case.variation % 3],
