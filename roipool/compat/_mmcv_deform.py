@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
 from roipool._arguments import Form
@@ -199,6 +199,8 @@ class DeformRoIPool(Layer):
 
     def forward(self, input: Array, rois: Any, offset: Array | None = None) -> Array:
         """Pool `rois` from `input`, with bins moved by `offset`."""
-        return deform_roi_pool(input, rois, offset, *vars(self).values())
+        options = self.output_size, self.spatial_scale, self.sampling_ratio, self.gamma
+        return deform_roi_pool(input, rois, offset, *options)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

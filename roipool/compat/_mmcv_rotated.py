@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -154,7 +154,8 @@ class RoIAlignRotated(Layer):
             self.clockwise,
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class _Orientations:
@@ -373,4 +374,5 @@ class RiRoIAlignRotated(Layer):
             self.clockwise,
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -247,7 +247,8 @@ class PSRoIPool(Layer):
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class PSRoIAlign(Layer):
@@ -264,4 +265,5 @@ class PSRoIAlign(Layer):
         """Pool `rois` from `input`."""
         return ps_roi_align(input, rois, self.output_size, self.spatial_scale, self.sampling_ratio)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

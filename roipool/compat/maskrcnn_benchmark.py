@@ -7,7 +7,7 @@ four columns mean that every box is in image 0, as in Caffe2, from which it is d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -146,7 +146,8 @@ class ROIAlign(Layer):
         """Pool `rois` from `input`."""
         return roi_align(input, rois, self.output_size, self.spatial_scale, self.sampling_ratio)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
         """Return the gradient with respect to `input`."""

@@ -7,7 +7,7 @@ this order, and boxes y1, x1, y2, x2, z1, z2: y along the first of these axes, x
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -173,4 +173,5 @@ class RoIAlign(_volumes.RoIAlign3d):
         options = self.output_size, self.spatial_scale, self.sampling_ratio
         return roi_align_3d(input, boxes, *options)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
 from roipool._arguments import VOLUMES
@@ -151,4 +151,5 @@ class RoIAlign(_volumes.RoIAlign3d):
         options = self.output_size, self.spatial_scale, self.sampling_ratio
         return roi_align_3d(features, rois, *options, order)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -9,7 +9,7 @@ operator. A batch index outside the batch, which mmcv does not check, is a Value
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -258,7 +258,8 @@ class RoIAlign(Layer):
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
@@ -393,7 +394,8 @@ class RoIPool(Layer):
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
@@ -511,4 +513,5 @@ class PrRoIPool(Layer):
         """Pool `rois` from `features`."""
         return prroi_pool(features, rois, self.output_size, self.spatial_scale)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

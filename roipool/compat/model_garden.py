@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -371,7 +371,8 @@ class MultilevelROIAligner(Layer):
             features, boxes, self.crop_size, self.sample_offset, batch_indices=batch_indices
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def backward(
         self,

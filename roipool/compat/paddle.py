@@ -9,7 +9,7 @@ gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -184,7 +184,8 @@ class RoIAlign(Layer):
         """Pool `boxes` from `x`."""
         return roi_align(x, boxes, boxes_num, self.output_size, self.spatial_scale, aligned=aligned)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
@@ -300,7 +301,8 @@ class RoIPool(Layer):
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
@@ -400,7 +402,8 @@ class PSRoIPool(Layer):
         """Pool `boxes` from `x`."""
         return psroi_pool(x, boxes, boxes_num, self.output_size, self.spatial_scale)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array

@@ -11,7 +11,7 @@ Of tensors, with their gradients: :class:`roipool.torch.nn.PrRoIPool2D`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
 from roipool._arguments import Form
@@ -19,6 +19,7 @@ from roipool._arrays import Array
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
+from roipool.compat._layers import Layer
 
 FORM = Form(size="pooled_height and pooled_width", read=conventions.numbered_boxes)
 
@@ -133,7 +134,7 @@ def prroi_pool2d_backward_rois(
         return call.average_backward_boxes(*call.checked_backward_boxes(definition))
 
 
-class PrRoIPool2D:
+class PrRoIPool2D(Layer):
     """``PrRoIPool2D``: :func:`prroi_pool2d` as a class."""
 
     def __init__(self, pooled_height: int, pooled_width: int, spatial_scale: float) -> None:
@@ -150,10 +151,12 @@ class PrRoIPool2D:
             features, rois, self.pooled_height, self.pooled_width, self.spatial_scale
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
-    def __repr__(self) -> str:
+    def extra_repr(self) -> str:
+        """Return the options."""
         return (
-            f"PrRoIPool2D(kernel_size=({self.pooled_height}, {self.pooled_width}), "
-            f"spatial_scale={self.spatial_scale})"
+            f"kernel_size=({self.pooled_height}, {self.pooled_width}), "
+            f"spatial_scale={self.spatial_scale}"
         )

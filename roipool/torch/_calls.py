@@ -15,6 +15,7 @@ from roipool._gradients import published_of, refuse_gradients
 from roipool.torch._operations import FUNCTIONS
 
 Function = Callable[..., Any]
+_NONE = "roipool: None"  # in the place of None, which Dynamo passes to no traced function
 
 
 def call(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -22,7 +23,8 @@ def call(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     if function.__module__.startswith("roipool.ops."):
         return FUNCTIONS[function.__name__](*args, **kwargs)
     if torch.compiler.is_dynamo_compiling():
-        return _traced(function.__module__, function.__name__, tuple(args), dict(kwargs))
+        given = _pytree.tree_map_only(type(None), lambda _: _NONE, (tuple(args), dict(kwargs)))
+        return _traced(function.__module__, function.__name__, *given)
     return _named(function, args, kwargs)
 
 
@@ -48,12 +50,14 @@ def _requires_gradient(value: Any) -> bool:
 def _traced(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a function within a program that Dynamo traces: its checks are no part of that."""
     public = getattr(importlib.import_module(module), name)
-    args, kwargs = _pytree.tree_map(_number, (args, kwargs))
+    args, kwargs = _pytree.tree_map(_plain, (args, kwargs))
     return public(*args, **kwargs)
 
 
-def _number(value: Any) -> Any:
-    """Return a number that is a symbol as the number that the program is compiled for."""
+def _plain(value: Any) -> Any:
+    """Return an argument; a symbol as the number that the program is compiled for."""
+    if isinstance(value, str) and value == _NONE:
+        return None
     if isinstance(value, torch.SymInt):
         return int(value)
     return float(value) if isinstance(value, torch.SymFloat) else value

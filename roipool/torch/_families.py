@@ -473,6 +473,17 @@ class AnyFamily(Family):
         """Return the numbers of a box."""
         return boxes.shape[-1]
 
+    def operator_gradients(self, verb: str, gradients: Sequence[Any]) -> tuple[Any, ...]:
+        """Reorder gradients; beside lists of maps, torch takes empty lists for such, too."""
+        found = super().operator_gradients(verb, gradients)
+        if not self.is_pyramid or "features" not in VERBS[verb].arrays:
+            return found
+        names = [each.name for each in self.overloads[verb]._schema.arguments]
+        return tuple(
+            [] if name in ("depth", "depth_scales") else each
+            for name, each in zip(names, found, strict=True)
+        )
+
     def regions(
         self, table: Any, indices: Any, images: int, dtype: Any, size: tuple[int, int]
     ) -> Regions:
