@@ -78,13 +78,14 @@ class Adapter:
 
     def public(self, name: str) -> Callable[..., Any]:
         """Return a public function that takes arguments by roipool's names."""
-        function, names = function_of(roipool, name), SYSTEMS[self.case.operation].names
-        own = {names.get(each, each): each for each in inspect.signature(function).parameters}
+        return lambda **given: function_of(roipool, name)(**self.own_names(name, given))
 
-        def public(**arguments: Any) -> Any:
-            return function(**{own[each]: value for each, value in arguments.items()})
-
-        return public
+    def own_names(self, name: str, given: Arguments) -> Arguments:
+        """Return arguments by a function's own names."""
+        names = SYSTEMS[self.case.operation].names
+        parameters = inspect.signature(function_of(roipool, name)).parameters
+        own = {names.get(each, each): each for each in parameters}
+        return {own[each]: value for each, value in given.items()}
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a function with converted arguments; by default roipool's."""
@@ -100,10 +101,8 @@ class Adapter:
     def _converted(self, name: str, value: Any) -> Any:
         if value is None:
             return None
-        if is_list_of_arrays(value):
-            return [self.array(name, item) for item in value]
-        if isinstance(value, dict):
-            return {key: self.array(name, item) for key, item in value.items()}
+        if is_list_of_arrays(value) or isinstance(value, dict) or name == "box_lists":
+            return each_of(value, functools.partial(self.array, name))
         return self.array(name, value)
 
     def table(self, value: Any) -> Array:
@@ -123,9 +122,14 @@ class Adapter:
 
     def back(self, results: Any) -> Any:
         """Convert results to NumPy arrays."""
-        if isinstance(results, (list, tuple)):
-            return type(results)(map(self.numpy, results))
-        return self.numpy(results)
+        return each_of(results, self.numpy)
+
+
+def each_of(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value with each of its arrays changed: it is one, or a list, tuple or dict."""
+    if isinstance(value, dict):
+        return {key: change(item) for key, item in value.items()}
+    return type(value)(map(change, value)) if isinstance(value, (list, tuple)) else change(value)
 
 
 class _Members:
@@ -164,6 +168,20 @@ def given_boxes(case: Case) -> Arguments:
 def with_boxes(case: Case, given: Arguments, **changes: Any) -> System:
     """Return a case's row with other arguments for boxes, and further changes."""
     return SYSTEMS[case.operation]._replace(boxes=lambda _: given, **changes)
+
+
+def differentiable(case: Case, given: Arguments) -> System:
+    """Return a case's row with the gradients of a library that differentiates its forward.
+
+    They are those that the system publishes, whatever the case's `exact_gradient` is. Boxes of
+    integers have none. Systems of `compat` round the gradient of offsets to the type of the maps.
+    """
+    row = SYSTEMS[case.operation]
+    if row.offset_gradient and "." in case.operation:
+        real = np.float64 if case.dtype == "float64" else np.float32
+        given = {**given, "offsets": given["offsets"].astype(real)}
+    changes = {"box_gradient": ""} if are_integers(given) else {}
+    return with_boxes(case, given, names={**row.names, "exact_gradient": "not given"}, **changes)
 
 
 def retyped(
