@@ -587,7 +587,9 @@ class Exported(Eager):
                 return self.public(name)(**unflat(own, names, arrays))
 
         arrays = tuple(flat(other, names))
-        sizes = tuple(dict.fromkeys(range(each.dim()), Dim.AUTO) for each in arrays)
+        sizes = tuple(
+            {axis: Dim.AUTO for axis, size in enumerate(each.shape) if size > 1} for each in arrays
+        )
         exported = torch.export.export(Program(), arrays, dynamic_shapes={"arrays": sizes})
         return exported.module()(*flat(own, names))
 
