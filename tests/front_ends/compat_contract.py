@@ -23,7 +23,7 @@ import roipool
 from roipool._dtypes import BYTES
 from roipool._gradients import gradient_names
 from roipool.systems import SYSTEMS
-from roipool.tools.random_calls.front_ends import guises, relation_of
+from roipool.tools.random_calls.front_ends import COMPAT_LIBRARIES, guises, relation_of
 from roipool.tools.random_calls.front_ends.adapters import (
     Adapter,
     calls_of,
@@ -123,6 +123,19 @@ class CompatContract:
             if guise not in self.usual:
                 self.check(call(name), guise)
 
+    def test_every_gradient_is_compared(self) -> None:
+        """So a test proves each cell of the table in docs/systems/index.md."""
+        assert self.library in COMPAT_LIBRARIES
+        compared = {
+            gradient
+            for row in ROWS.values()
+            for gradient in (row.backward, row.box_gradient, row.offset_gradient)
+        }
+        for name in filter(is_function, ROWS):
+            module = ROWS[name].forward.rpartition(".")[0]
+            for gradient in (gradient_names(forward_of(name)) or {}).values():
+                assert f"{module}.{gradient}" in compared
+
     @pytest.mark.parametrize("name", [*filter(is_function, ROWS)])
     def test_a_gradient_that_does_not_exist_is_an_error(self, name: str) -> None:
         """It names the argument; boxes, offsets and indices of floats could require one."""
@@ -131,9 +144,6 @@ class CompatContract:
         own = self.adapter(case)
         given = own.converted(arguments)
         known = differentiable_arguments(name)
-        assert ("features" in known) == any(
-            row.backward for row in ROWS.values() if row.forward == ROWS[name].forward
-        )
         for each, value in arguments.items():
             is_float = isinstance(value, np.ndarray) and value.dtype.kind == "f"
             if not is_float or each in known:

@@ -16,7 +16,7 @@ from roipool.tools.random_calls.front_ends.adapters import BOXES, boxes_of, call
 from roipool.tools.random_calls.front_ends.torch import Derivatives, Eager
 
 # torch compiles a formula of its own, in forward mode, with what it deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")
 
 
 class TestContract(CompatContract):

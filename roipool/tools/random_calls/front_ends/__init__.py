@@ -26,7 +26,7 @@ FRONT_END_ROWS = (*OPERATIONS, *PYRAMID_OPS)
 COMPAT_ROWS = tuple(
     name for name, row in SYSTEMS.items() if "." in name and not row.returns_codes
 )
-_SERVE_COMPAT = ("torch",)
+COMPAT_LIBRARIES = ("torch",)
 # Makes JAX divide a processor into several devices; must be set before it starts.
 TWO_DEVICES = "--xla_force_host_platform_device_count=2"
 
@@ -36,7 +36,7 @@ def rows_of(libraries: Sequence[str]) -> tuple[str, ...]:
 
     `draw` takes each of the core's three times already.
     """
-    if not set(libraries) <= set(_SERVE_COMPAT):
+    if not set(libraries) <= set(COMPAT_LIBRARIES):
         return FRONT_END_ROWS
     core = 3 * len(FRONT_END_ROWS)
     return FRONT_END_ROWS * round(len(COMPAT_ROWS) / core) + COMPAT_ROWS
