@@ -100,8 +100,14 @@ def test_a_layer_of_mmcv_in_a_network() -> None:
     assert_same_bits(pooled, compat.mmcv.roi_align(maps, ROIS, 5, **options))
     upstream = numbers(head.pooled.grad)
     expected = compat.mmcv.roi_align_backward(
-        upstream, ROIS, input_shape=maps.shape, argmax_y=None, argmax_x=None, **options,
-        pool_mode="avg", aligned=True,
+        upstream,
+        ROIS,
+        input_shape=maps.shape,
+        argmax_y=None,
+        argmax_x=None,
+        **options,
+        pool_mode="avg",
+        aligned=True,
     )
     assert_same_bits(numbers(head.maps.grad), expected)
 

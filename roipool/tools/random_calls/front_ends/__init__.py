@@ -23,9 +23,7 @@ LIBRARIES = ("torch", "jax", "dask", "cupy")
 # The operations of front ends: the core's, and of those that serve `compat`, its systems. Codes of
 # numbers are no numbers, which guises could differentiate or halve.
 FRONT_END_ROWS = (*OPERATIONS, *PYRAMID_OPS)
-COMPAT_ROWS = tuple(
-    name for name, row in SYSTEMS.items() if "." in name and not row.returns_codes
-)
+COMPAT_ROWS = tuple(name for name, row in SYSTEMS.items() if "." in name and not row.returns_codes)
 COMPAT_LIBRARIES = ("torch",)
 # Makes JAX divide a processor into several devices; must be set before it starts.
 TWO_DEVICES = "--xla_force_host_platform_device_count=2"

@@ -329,7 +329,7 @@ def paired(case: Case, rng: np.random.Generator) -> Pair:
     parts = ["maps"] if is_per_image else ["maps", "boxes"]
     if set(INDICES) & operation.boxes(case).keys():
         parts.append("indices")
-    batched = {part for part in parts if rng.random() < 0.5} or {parts[int(rng.integers(len(parts)))]}
+    batched = {part for part in parts if rng.random() < 0.5} or {_pick(rng, parts)}
     if len(operation.returns) > 1:
         batched = set(parts)  # an argmax depends on all operands
     table = case.rois.copy()
