@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import roipool
+from roipool._gradients import published_of
 from roipool.systems import SYSTEMS, System
 from roipool.systems.boxes import PER_IMAGE
 from roipool.verification.call import Call, Results, function_of, run, to_nchw
@@ -278,6 +279,15 @@ def in_other_layout(operation: System, case: Case, other: Case) -> System:
     return operation._replace(boxes=lambda _: {**given, "offsets": offsets})
 
 
+def is_derivative(case: Case) -> bool:
+    """Return whether an operation's gradient is its forward's derivative, and not published.
+
+    Layers of `compat` are left out: their functions are other rows.
+    """
+    forward = SYSTEMS[case.operation].forward
+    return forward.count(".") < 3 and published_of(function_of(roipool, forward)) is None
+
+
 def moved_maps(case: Case) -> Array:
     """Return maps of the same shape: a direction in which to change the maps."""
     return case.maps[..., ::-1, ::-1]
@@ -295,7 +305,11 @@ def tangent(case: Case, operation: System) -> Results | None:
     alone = operation.only_forward
     is_core = "." not in case.operation
     if bin_value_of(case.operation) == "average" or (is_core and len(operation.returns) == 1):
-        return run(change, roipool, alone)
+        results = run(change, roipool, alone)
+        if not is_core:  # a bin without samples may be NaN, whatever the maps are
+            still = run(replace(change, maps=np.zeros_like(case.maps)), roipool, alone)["pooled"]
+            results["pooled"][np.isnan(still)] = 0
+        return results
     if case.operation != "roi_pool":
         return None
     argmax = run(replace(case, out="new"), roipool, alone)["argmax"]
