@@ -224,6 +224,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "probe": probe,
     "systems": systems,
     "table-of-systems": systems_table.table,
+    "table-of-gradients": systems_table.gradients,
     "module": module,
     "source": source,
     "operation": operation,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 from collections import defaultdict
 from pathlib import Path
 
+import roipool
+from roipool._gradients import gradient_names, published_of
 from roipool.systems import SYSTEMS, System, oracle_of
-from roipool.tools.random_calls.front_ends import FRONT_END_ROWS
+from roipool.tools.random_calls.front_ends import COMPAT_LIBRARIES, FRONT_END_ROWS
 
 COLUMNS = (
     "oracle",
@@ -39,6 +43,40 @@ def table() -> str:
     return "\n".join([head, "|---" * len(COLUMNS) + "|", *lines])
 
 
+def gradients() -> str:
+    """Return the table of the gradients of every function and layer of `roipool.compat`.
+
+    It has a column for each library whose random calls, and contract, are of these functions.
+    """
+    libraries = [NAMES[library] for library in COMPAT_LIBRARIES]
+    head = ["function", "by", "NumPy, CuPy", *libraries]
+    forwards = dict.fromkeys(row.forward for row in SYSTEMS.values() if "." in row.forward)
+    lines = [line for name in forwards for line in _gradients_of(name, len(libraries))]
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines])
+
+
+# The libraries of random calls whose arrays are differentiated.
+NAMES = {"torch": "PyTorch", "jax": "JAX"}
+
+
+def _gradients_of(forward: str, libraries: int) -> list[str]:
+    """Return a line for each argument of a function or layer that has a gradient."""
+    *path, last = forward.split(".")
+    parent = functools.reduce(getattr, path, roipool)
+    function, shown = getattr(parent, last), forward.removeprefix("compat.")
+    how = "derivative" if published_of(function) is None else "published"
+    by = gradient_names(function) or {}
+    if inspect.isclass(parent):  # a layer: those without a gradient have their functions'
+        _, features, *_ = inspect.signature(function).parameters
+        by, shown = {features: "backward"} if hasattr(parent, "backward") else {}, shown[:-8]
+        if not by:
+            return []
+    return [
+        f"| `{shown}` | `{argument}` | `{gradient}` | {' | '.join([how] * libraries)} |"
+        for argument, gradient in by.items()
+    ] or [f"| `{shown}` | | none | {' | '.join(['error'] * libraries)} |"]
+
+
 def releases() -> dict[str, str]:
     """Return the release of each file of stored results, from the table of their README."""
     text = (GOLDENS / "README.md").read_text()
@@ -60,7 +98,8 @@ def _gradients(rows: list[System]) -> str:
 
 def _arrays(names: list[str]) -> str:
     """Return the array libraries: those of random calls of front ends, beside NumPy and CuPy."""
-    return "all" if set(names) & set(FRONT_END_ROWS) else "NumPy, CuPy"
+    of_compat = ", ".join(["NumPy, CuPy", *(NAMES[library] for library in COMPAT_LIBRARIES)])
+    return "all" if set(names) & set(FRONT_END_ROWS) else of_compat
 
 
 def _stored(rows: list[System], of_files: dict[str, str]) -> str:

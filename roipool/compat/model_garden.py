@@ -47,7 +47,7 @@ def _boxes(boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Fo
         array = array.reshape(-1, 4)
     table = check.box_table(form.boxes, array, (4,), "(K, 4): y1, x1, y2, x2")
     conventions.check_finite(form.boxes, table)
-    numbers = check.batch_indices(form.indices, indices, len(table), images)
+    numbers = check.batch_indices(form.indices, indices, table.shape[0], images)
     return Regions(check.coordinates(check.swap_xy(table), dtype), numbers)
 
 

@@ -164,10 +164,10 @@ def _normalised(
 def _ends(low: Array, high: Array, cells: int, size: int, transform: bool, real: Any) -> Any:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if not transform:
-            return low / real(size - 1), high / real(size - 1)
+            return low / (size - 1), high / (size - 1)
         spacing = (high - low) / real(cells)
-        first = (low + spacing / real(2) - real(0.5)) / real(size - 1)
-        return first, first + spacing * real(cells - 1) / real(size - 1)
+        first = (low + spacing / real(2) - real(0.5)) / (size - 1)
+        return first, first + spacing * real(cells - 1) / (size - 1)
 
 
 @for_every_array

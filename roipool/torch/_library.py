@@ -82,7 +82,7 @@ def readable(tensor: Tensor, dtype: np.dtype[Any]) -> Tensor:
 
 
 table = readable
-owned = torch.from_numpy
+owned = torch.as_tensor  # on the device of the context, which from_numpy ignores
 
 
 def swapped_pairs(table: Tensor) -> Tensor:

@@ -146,14 +146,30 @@ def _method(kind: type, name: str) -> Any:
     _, *of_method = inspect.signature(getattr(kind, name)).parameters.values()  # without self
 
     def call(**arguments: Any) -> Any:
-        own = {key: value for key, value in arguments.items() if key in of_class}
-        rest = {key: value for key, value in arguments.items() if key not in of_class}
-        return getattr(kind(**own), name)(**rest)
+        method, rest = _made(kind, name, arguments)
+        return method(**rest)
 
     parameters = (*of_class.values(), *of_method)
     by_name = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in parameters]
     call.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
     return call
+
+
+def bound(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a function and its arguments; of a class, an object's method and the others."""
+    *path, last = name.split(".")
+    for part in path:
+        library = getattr(library, part)
+    is_class = inspect.isclass(library)
+    return _made(library, last, arguments) if is_class else (getattr(library, last), arguments)
+
+
+def _made(kind: type, name: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a method of an object made from its arguments among some, and the others."""
+    of_class = inspect.signature(kind).parameters
+    own = {key: value for key, value in arguments.items() if key in of_class}
+    rest = {key: value for key, value in arguments.items() if key not in of_class}
+    return getattr(kind(**own), name), rest
 
 
 @cache

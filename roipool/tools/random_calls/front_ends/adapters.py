@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -10,35 +11,40 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import roipool
-from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op
+from roipool._gradients import published_of
 from roipool.systems import SYSTEMS, System
-from roipool.verification.call import Call, Results, run, to_nchw
+from roipool.systems.boxes import PER_IMAGE
+from roipool.verification.call import Call, Results, function_of, run, to_nchw
 from roipool.verification.case import Array, Case, dtypes, held_by, in_layout
-from roipool.verification.oracle import SLOPES
+from roipool.verification.oracle import SLOPES, bin_value_of
 from roipool.verification.pyramids import heights
 from roipool.verification.relations import Comparisons
 from roipool.verification.tolerance import compare_bits
 
 Arguments = dict[str, Any]
 MAPS = ("features", "grad_output")
-BOXES = ("rois", "boxes")
+BOXES = ("rois", "boxes", "box_lists")
 INDICES = ("batch_indices", "box_indices")
-ARRAYS = (*MAPS, *BOXES, *INDICES, "offsets", "levels", "argmax")
+ARGMAXES = ("argmax", "argmax_y", "argmax_x")
+ARRAYS = (*MAPS, *BOXES, *INDICES, *ARGMAXES, "boxes_num", "offsets", "levels")
 WIDEST = 1000  # largest integer coordinate of a box, which any type of at least 16 bits holds
 
 
-class Kind(NamedTuple):
-    """The operation of a public function, and its name in `Op.functions`."""
+def kind_of(case: Case, function: str) -> str:
+    """Return which of its system's functions one is, as in `Op.functions`."""
+    row = SYSTEMS[case.operation]
+    kinds = {
+        row.offset_gradient: "backward_offsets",
+        row.box_gradient: "backward_boxes",
+        row.backward: "backward",
+        row.forward: "forward",
+    }
+    return kinds[function]
 
-    op: Op
-    what: str
 
-
-KINDS = {
-    name: Kind(op, what)
-    for op in (OPS | PYRAMID_OPS | VOLUME_OPS).values()
-    for what, name in op.functions.items()
-}
+def boxes_of(arguments: Arguments) -> str:
+    """Return the name of the argument that holds the boxes."""
+    return next(name for name in BOXES if name in arguments)
 
 
 class Adapter:
@@ -54,20 +60,37 @@ class Adapter:
         self.case = case
         self.rng = np.random.default_rng(case.variation)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return a function with the arguments of roipool's function of that name."""
-        if name not in KINDS:
-            raise AttributeError(name)
+    def __getattr__(self, name: str) -> Any:
+        """Return a member of roipool."""
+        return self.member(name)
 
-        @functools.wraps(getattr(roipool, name))
+    def member(self, path: str) -> Any:
+        """Return a function with the arguments of roipool's, or a module or class of such."""
+        own, names = function_of(roipool, path), SYSTEMS[self.case.operation].names
+        if not inspect.isfunction(own):
+            return _Members(self, path)
+
+        @functools.wraps(own)
         def function(**arguments: Any) -> Any:
-            return self.back(self.call(name, arguments))
+            named = {names.get(each, each): value for each, value in arguments.items()}
+            return self.back(self.call(path, named))
 
         return function
 
+    def public(self, name: str) -> Callable[..., Any]:
+        """Return a public function that takes arguments by roipool's names."""
+        return lambda **given: function_of(roipool, name)(**self.own_names(name, given))
+
+    def own_names(self, name: str, given: Arguments) -> Arguments:
+        """Return arguments by a function's own names."""
+        names = SYSTEMS[self.case.operation].names
+        parameters = inspect.signature(function_of(roipool, name)).parameters
+        own = {names.get(each, each): each for each in parameters}
+        return {own[each]: value for each, value in given.items()}
+
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a function with converted arguments; by default roipool's."""
-        return getattr(roipool, name)(**self.converted(arguments))
+        return self.public(name)(**self.converted(arguments))
 
     def converted(self, arguments: Arguments) -> Arguments:
         """Convert NumPy arrays among the arguments to the library's arrays."""
@@ -79,16 +102,16 @@ class Adapter:
     def _converted(self, name: str, value: Any) -> Any:
         if value is None:
             return None
-        if is_list_of_arrays(value):
-            return [self.array(name, item) for item in value]
+        if is_list_of_arrays(value) or isinstance(value, dict) or name == "box_lists":
+            return each_of(value, functools.partial(self.array, name))
         return self.array(name, value)
 
     def table(self, value: Any) -> Array:
         """Return an array, or nested lists as a NumPy array."""
         if isinstance(value, np.ndarray):
             return value
-        columns = KINDS[SYSTEMS[self.case.operation].forward].op.columns
-        return np.array(value, np.float64).reshape(len(value), 1 + columns)
+        columns = given_boxes(replace(self.case, form="table"))["rois"].shape[1]
+        return np.array(value, np.float64).reshape(len(value), columns)
 
     def array(self, name: str, value: Any) -> Any:
         """Convert an array of an argument, or nested lists, to the library's array."""
@@ -100,9 +123,25 @@ class Adapter:
 
     def back(self, results: Any) -> Any:
         """Convert results to NumPy arrays."""
-        if isinstance(results, (list, tuple)):
-            return type(results)(map(self.numpy, results))
-        return self.numpy(results)
+        return each_of(results, self.numpy)
+
+
+def each_of(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value with each of its arrays changed: it is one, or a list, tuple or dict."""
+    if isinstance(value, dict):
+        return {key: change(item) for key, item in value.items()}
+    return type(value)(map(change, value)) if isinstance(value, (list, tuple)) else change(value)
+
+
+class _Members:
+    """A module or class of roipool, whose functions are an adapter's."""
+
+    def __init__(self, adapter: Adapter, path: str) -> None:
+        self._adapter, self._path = adapter, path
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a member of the module or class."""
+        return self._adapter.member(f"{self._path}.{name}")
 
 
 def is_list_of_arrays(value: Any) -> bool:
@@ -112,7 +151,7 @@ def is_list_of_arrays(value: Any) -> bool:
 
 def are_integers(arguments: Arguments) -> bool:
     """Return whether boxes are integers, which have no gradient."""
-    boxes = next(arguments[name] for name in BOXES if name in arguments)
+    boxes = arguments[boxes_of(arguments)]
     if isinstance(boxes, list) and not is_list_of_arrays(boxes):
         return False
     arrays = boxes if isinstance(boxes, list) else [boxes]
@@ -130,6 +169,20 @@ def given_boxes(case: Case) -> Arguments:
 def with_boxes(case: Case, given: Arguments, **changes: Any) -> System:
     """Return a case's row with other arguments for boxes, and further changes."""
     return SYSTEMS[case.operation]._replace(boxes=lambda _: given, **changes)
+
+
+def differentiable(case: Case, given: Arguments) -> System:
+    """Return a case's row with the gradients of a library that differentiates its forward.
+
+    They are those that the system publishes, whatever the case's `exact_gradient` is. Boxes of
+    integers have none. Systems of `compat` round the gradient of offsets to the type of the maps.
+    """
+    row = SYSTEMS[case.operation]
+    if row.offset_gradient and "." in case.operation:
+        real = np.float64 if case.dtype == "float64" else np.float32
+        given = {**given, "offsets": given["offsets"].astype(real)}
+    changes = {"box_gradient": ""} if are_integers(given) else {}
+    return with_boxes(case, given, names={**row.names, "exact_gradient": "not given"}, **changes)
 
 
 def retyped(
@@ -192,6 +245,9 @@ def same_in_type(got: Results, expected: Results) -> Comparisons:
     """Compare bit for bit; a gradient of boxes is rounded to the type of the boxes."""
     for name, array in got.items():
         wanted = expected[name]
+        if name == "box_gradient" and array.shape[1] > wanted.shape[1]:
+            yield name, compare_bits(array[:, :1], np.zeros_like(array[:, :1]))  # of the image
+            array = array[:, 1:]
         if name in SLOPES:
             with np.errstate(over="ignore"):
                 wanted = wanted.astype(array.dtype)
@@ -223,6 +279,15 @@ def in_other_layout(operation: System, case: Case, other: Case) -> System:
     return operation._replace(boxes=lambda _: {**given, "offsets": offsets})
 
 
+def is_derivative(case: Case) -> bool:
+    """Return whether an operation's gradient is its forward's derivative, and not published.
+
+    Layers of `compat` are left out: their functions are other rows.
+    """
+    forward = SYSTEMS[case.operation].forward
+    return forward.count(".") < 3 and published_of(function_of(roipool, forward)) is None
+
+
 def moved_maps(case: Case) -> Array:
     """Return maps of the same shape: a direction in which to change the maps."""
     return case.maps[..., ::-1, ::-1]
@@ -238,8 +303,13 @@ def tangent(case: Case, operation: System) -> Results | None:
         options = options | {"extrapolation_value": 0.0}
     change = replace(case, out="new", maps=moved_maps(case), options=options)
     alone = operation.only_forward
-    if len(operation.returns) == 1:
-        return run(change, roipool, alone)
+    is_core = "." not in case.operation
+    if bin_value_of(case.operation) == "average" or (is_core and len(operation.returns) == 1):
+        results = run(change, roipool, alone)
+        if not is_core:  # a bin without samples may be NaN, whatever the maps are
+            still = run(replace(change, maps=np.zeros_like(case.maps)), roipool, alone)["pooled"]
+            results["pooled"][np.isnan(still)] = 0
+        return results
     if case.operation != "roi_pool":
         return None
     argmax = run(replace(case, out="new"), roipool, alone)["argmax"]
@@ -264,13 +334,16 @@ class Pair(NamedTuple):
 
 def paired(case: Case, rng: np.random.Generator) -> Pair:
     """Return a case and another that shares the operands that are not batched."""
-    form = "table" if case.form in ("nested lists", "one array per image") else case.form
-    case = replace(case, form=form, out="new")
     operation = SYSTEMS[case.operation]
-    parts = ["maps", "boxes"]
-    if form == "batch indices" or "boxes" in operation.boxes(case):
+    is_per_image = operation.forms == PER_IMAGE  # fixes the order of boxes
+    form = case.form
+    if not is_per_image and form in ("nested lists", "one array per image"):
+        form = "table"
+    case = replace(case, form=form, out="new")
+    parts = ["maps"] if is_per_image else ["maps", "boxes"]
+    if set(INDICES) & operation.boxes(case).keys():
         parts.append("indices")
-    batched = {part for part in parts if rng.random() < 0.5} or {parts[int(rng.integers(2))]}
+    batched = {part for part in parts if rng.random() < 0.5} or {_pick(rng, parts)}
     if len(operation.returns) > 1:
         batched = set(parts)  # an argmax depends on all operands
     table = case.rois.copy()
@@ -287,15 +360,21 @@ def paired(case: Case, rng: np.random.Generator) -> Pair:
 
 
 def calls_of(case: Case) -> Mapping[str, Call]:
-    """Return NumPy's calls of a case by function."""
+    """Return NumPy's calls of a case by function, with arguments by roipool's names."""
     calls: list[Call] = []
     run(case, roipool, calls=calls)
-    return {call.function: call for call in calls}
+    names = SYSTEMS[case.operation].names
+    return {
+        call.function: call._replace(
+            arguments={names.get(own, own): value for own, value in call.arguments.items()}
+        )
+        for call in calls
+    }
 
 
-def is_batched(name: str, batched: frozenset[str], kind: Kind) -> bool:
+def is_batched(name: str, batched: frozenset[str], kind: str) -> bool:
     """Return whether an argument of two calls may differ."""
-    if name == "argmax":
+    if name in ARGMAXES:
         return True
     part = {"features": "maps", "grad_output": "gradient"}.get(name)
     if name in BOXES:
@@ -304,7 +383,7 @@ def is_batched(name: str, batched: frozenset[str], kind: Kind) -> bool:
         part = "indices"
     elif name in ("levels", "offsets"):
         part = "boxes"
-    return part in batched and (name != "grad_output" or kind.what != "forward")
+    return part in batched and (name != "grad_output" or kind != "forward")
 
 
 def maps_of(case: Case) -> int:
@@ -312,30 +391,33 @@ def maps_of(case: Case) -> int:
     return len(heights(case.maps.shape[2])) if SYSTEMS[case.operation].pyramid else 1
 
 
+def parts_of(value: Any) -> list[Any]:
+    """Return the arrays of an argument: it is one, or a list or dict of them."""
+    if isinstance(value, dict):
+        return [*value.values()]
+    return value if isinstance(value, list) else [value]
+
+
 def flat(arguments: Arguments, names: Sequence[str]) -> Iterator[Any]:
     """Yield the arrays of some arguments."""
     for name in names:
-        value = arguments[name]
-        if isinstance(value, list):
-            yield from value
-        else:
-            yield value
+        yield from parts_of(arguments[name])
 
 
 def named(arguments: Arguments, names: Sequence[str]) -> Iterator[str]:
     """Yield the argument of each array that `flat` yields."""
     for name in names:
-        value = arguments[name]
-        yield from [name] * (len(value) if isinstance(value, list) else 1)
+        yield from [name] * len(parts_of(arguments[name]))
 
 
 def unflat(arguments: Arguments, names: Sequence[str], arrays: Sequence[Any]) -> Arguments:
     """Return arguments with the arrays that `flat` yields replaced."""
     rest, replaced = list(arrays), dict(arguments)
     for name in names:
-        value = arguments[name]
-        if isinstance(value, list):
-            replaced[name], rest = rest[: len(value)], rest[len(value) :]
+        value, count = arguments[name], len(parts_of(arguments[name]))
+        own, rest = rest[:count], rest[count:]
+        if isinstance(value, dict):
+            replaced[name] = dict(zip(value, own, strict=True))
         else:
-            replaced[name], *rest = rest
+            replaced[name] = own if isinstance(value, list) else own[0]
     return replaced

@@ -23,14 +23,15 @@ from roipool.verification.relations import Comparisons, close
 from . import Guise
 from .adapters import (
     ARRAYS,
-    KINDS,
     MAPS,
     Adapter,
     Arguments,
     are_integers,
+    boxes_of,
     calls_of,
     flat,
     is_batched,
+    kind_of,
     moved_maps,
     named,
     paired,
@@ -116,27 +117,27 @@ class Differentiated(OnJax):
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a forward, or differentiate the last one."""
-        kind = KINDS[name]
-        if kind.what == "forward":
+        kind = kind_of(self.case, name)
+        if kind == "forward":
             return self._forward(name, arguments)
         gradients = self.pull(self.array("grad_output", arguments["grad_output"]))
-        if kind.what == "backward_offsets":
+        if kind == "backward_offsets":
             return gradients[-1]
-        if kind.what == "backward_boxes":
-            by_boxes = gradients[self.count : -1 if kind.op.is_deformable else None]
-            joined = np.concatenate([np.asarray(each) for each in by_boxes])
-            return joined[:, joined.shape[1] - kind.op.columns :]
+        if kind == "backward_boxes":
+            by_boxes = gradients[self.count : -1 if "offsets" in arguments else None]
+            return np.concatenate([np.asarray(each) for each in by_boxes])
         maps = gradients[: self.count]
         return list(maps) if isinstance(arguments.get("input_shapes"), list) else maps[0]
 
     def _forward(self, name: str, arguments: Arguments) -> Any:
-        given, kind = self.converted(arguments), KINDS[name]
+        given = self.converted(arguments)
+        box_name = boxes_of(given)
         names = ["features"]
         if SYSTEMS[self.case.operation].box_gradient and all(
-            jnp.issubdtype(each.dtype, jnp.floating) for each in flat(given, [kind.op.boxes])
+            jnp.issubdtype(each.dtype, jnp.floating) for each in flat(given, [box_name])
         ):
-            names.append(kind.op.boxes)
-        if kind.op.is_deformable:  # by which it can be differentiated whatever its boxes are
+            names.append(box_name)
+        if "offsets" in given:  # by which it can be differentiated whatever its boxes are
             names.append("offsets")
         function = self.program(getattr(roipool.jax, name), given, names)
         self.count = len(list(flat(given, ["features"])))
@@ -191,7 +192,7 @@ class Batched(OnJax):
         for each, mine, its in zip(
             named(own, names), flat(own, names), flat(other, names), strict=True
         ):
-            if not is_batched(each, self.batched, KINDS[name]):
+            if not is_batched(each, self.batched, kind_of(self.case, name)):
                 dims.append(None)
                 stacked.append(mine)
                 continue

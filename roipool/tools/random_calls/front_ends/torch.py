@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -11,32 +11,38 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.export import Dim
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import roipool
 import roipool.torch  # must precede the compilation of programs
-from roipool.systems import SYSTEMS, System
-from roipool.verification.call import Results, run
+from roipool.systems import SYSTEMS
+from roipool.verification.call import Call, Results, bound, run
 from roipool.verification.case import Array, Case, dtypes, in_layout
 from roipool.verification.relations import Comparisons, close
 
 from . import Guise
 from .adapters import (
     ARRAYS,
-    KINDS,
     MAPS,
     Adapter,
     Arguments,
-    are_integers,
+    boxes_of,
     calls_of,
     compared,
+    differentiable,
+    each_of,
     flat,
     given_boxes,
     is_batched,
+    is_derivative,
+    kind_of,
     moved_maps,
     named,
     paired,
+    parts_of,
     retyped,
     same_as_a_layout,
     same_in_type,
@@ -188,8 +194,8 @@ class Derivatives(Eager):
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a forward, or differentiate the last one."""
-        kind = KINDS[name]
-        if kind.what == "forward":
+        kind = kind_of(self.case, name)
+        if kind == "forward":
             return self._forward(name, arguments)
         grad = self.array("grad_output", arguments["grad_output"])
         by_what = {
@@ -197,27 +203,27 @@ class Derivatives(Eager):
             "backward_boxes": self.boxes,
             "backward_offsets": self.offsets,
         }
-        gradients = torch.autograd.grad(self.pooled, by_what[kind.what], grad, retain_graph=True)
-        if kind.what == "backward_boxes":
-            joined = torch.cat(gradients)
-            return joined[:, joined.shape[1] - kind.op.columns :]
-        is_pyramid = isinstance(arguments.get("input_shapes"), list)
+        gradients = torch.autograd.grad(self.pooled, by_what[kind], grad, retain_graph=True)
+        if kind == "backward_boxes":
+            return torch.cat(gradients)
+        is_pyramid = kind == "backward" and SYSTEMS[self.case.operation].pyramid
         return list(gradients) if is_pyramid else gradients[0]
 
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
-        box_name = KINDS[name].op.boxes
+        box_name = boxes_of(given)
         self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
         boxes = list(flat(given, [box_name]))
         self.boxes = boxes if is_differentiable(given, box_name) else []
         self._require_slopes(given)
         with self.around():
-            results = getattr(roipool, name)(**given)
+            results = self.public(name)(**given)
         self.pooled = results[0] if isinstance(results, tuple) else results
         return results
 
     def _require_slopes(self, given: Arguments) -> None:
-        self.offsets = [given["offsets"]] if "offsets" in given else []
+        has_slopes = SYSTEMS[self.case.operation].offset_gradient
+        self.offsets = [given["offsets"]] if has_slopes else []
         for each in self.boxes:
             each.requires_grad_(moves(self.case))
         for each in self.offsets:
@@ -233,11 +239,6 @@ def is_differentiable(arguments: Arguments, name: str) -> bool:
     """Return whether the type of the boxes can have a gradient."""
     boxes = list(flat(arguments, [name]))
     return bool(boxes) and all(each.is_floating_point() for each in boxes)
-
-
-def differentiable(case: Case, given: Arguments) -> System:
-    """Return an operation's row with a gradient of boxes, if their type allows one."""
-    return with_boxes(case, given, **({"box_gradient": ""} if are_integers(given) else {}))
 
 
 def _generator(case: Case) -> np.random.Generator:
@@ -319,7 +320,12 @@ def _flushing() -> Iterator[None]:
 
 
 def flushing(case: Case, got: Results, library: Any) -> Comparisons:
-    """Subnormal numbers are kept even if the processor's mode flushes them to 0."""
+    """Subnormal numbers are kept even if the processor's mode flushes them to 0.
+
+    What systems of `compat` do with them is torch's own arithmetic.
+    """
+    if "." in case.operation:
+        return
     small = with_subnormals(case)
     yield from compared(small, SYSTEMS[case.operation], Eager(small, _flushing))
 
@@ -355,6 +361,22 @@ def subclasses(case: Case, got: Results, library: Any) -> Comparisons:
     yield from compared(case, differentiable(case, any_types(case)), Subclassed(case))
 
 
+class Fake(Eager):
+    """Fake tensors, as compilers trace with, with results replaced by zeros."""
+
+    def __init__(self, case: Case) -> None:
+        self.mode = FakeTensorMode()
+        super().__init__(case, lambda: self.mode)
+
+    def array(self, name: str, value: Any) -> Tensor:
+        """Return an argument's array as a tensor."""
+        return self.mode.from_tensor(super().array(name, value))
+
+    def numpy(self, array: Tensor) -> Array:
+        """Return zeros."""
+        return to_numpy(torch.zeros(array.shape, dtype=array.dtype))
+
+
 class Meta(Eager):
     """Tensors on the meta device, with results replaced by zeros."""
 
@@ -370,10 +392,11 @@ class Meta(Eager):
 
 
 def meta(case: Case, got: Results, library: Any) -> Comparisons:
-    """The meta device returns the right shapes and types."""
+    """The meta device and fake tensors return the right shapes and types."""
+    adapter = (Meta, Fake)[case.variation % 2](case)
     operation, plain = with_boxes(case, any_types(case)), replace(case, out="new")
     expected = run(plain, roipool, operation)
-    results = run(plain, Meta(case), operation)
+    results = run(plain, adapter, operation)
     zeros = {name: np.zeros_like(array) for name, array in expected.items()}
     yield from same_in_type(results, zeros)
 
@@ -396,7 +419,7 @@ class Batched(Eager):
         stacked: list[Tensor] = []
         pairs = zip(named(own, names), flat(own, names), flat(other, names), strict=True)
         for each, mine, its in pairs:
-            if not is_batched(each, self.batched, KINDS[name]):
+            if not is_batched(each, self.batched, kind_of(self.case, name)):
                 dims.append(None)
                 stacked.append(mine)
                 continue
@@ -404,15 +427,13 @@ class Batched(Eager):
             dims.append(dim)
             stacked.append(torch.stack([mine, its] if self.place == 0 else [its, mine], dim))
         if all(dim is None for dim in dims):
-            return getattr(roipool, name)(**own)
+            return self.public(name)(**own)
 
         def one(*arrays: Tensor) -> Any:
-            return getattr(roipool, name)(**unflat(own, names, arrays))
+            return self.public(name)(**unflat(own, names, arrays))
 
         results = torch.func.vmap(one, tuple(dims))(*stacked)
-        if isinstance(results, Tensor):
-            return results[self.place]
-        return type(results)(each[self.place] for each in results)
+        return each_of(results, lambda each: each[self.place])
 
 
 def vmap(case: Case, got: Results, library: Any) -> Comparisons:
@@ -425,12 +446,43 @@ def vmap(case: Case, got: Results, library: Any) -> Comparisons:
     yield from close(own, results, run(own, roipool), roipool)
 
 
+class Functional(Derivatives):
+    """Gradients by ``torch.func``, batched: a second call has the opposite ``grad_output``."""
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a forward, or differentiate the last one."""
+        if kind_of(self.case, name) == "forward":
+            self.forward = name, self.converted(arguments)
+            return self.public(name)(**self.forward[1])
+        forward, given = self.forward
+
+        def pool(*maps: Tensor) -> Tensor:
+            results = self.public(forward)(**unflat(given, ["features"], maps))
+            return results[0] if isinstance(results, tuple) else results
+
+        def gradients(grad: Tensor, *maps: Tensor) -> Any:
+            return torch.func.vjp(pool, *maps)[1](grad)
+
+        maps = [torch.stack([each, each]) for each in flat(given, ["features"])]
+        grad = self.array("grad_output", arguments["grad_output"])
+        found = torch.func.vmap(gradients)(torch.stack([-grad, grad]), *maps)
+        is_pyramid = bool(SYSTEMS[self.case.operation].pyramid)
+        return [each[1] for each in found] if is_pyramid else found[0][1]
+
+
+def functional(case: Case, got: Results, library: Any) -> Comparisons:
+    """A batch of gradients of functions equals a loop over them, except for the order of sums."""
+    own = replace(case, out="new")
+    operation = differentiable(own, given_boxes(own))._replace(box_gradient="", offset_gradient="")
+    results = run(own, Functional(own), operation)
+    yield from close(own, results, run(own, roipool, operation), roipool)
+
+
 def _tangents(case: Case, store: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """Return `moved_maps` in the form of the call's maps."""
     moved = replace(case, maps=moved_maps(case))
     features = calls_of(moved)[SYSTEMS[case.operation].forward].arguments["features"]
-    each = features if isinstance(features, list) else [features]
-    return [store(to_tensor(array)) for array in each]
+    return [store(to_tensor(array)) for array in parts_of(features)]
 
 
 class ForwardMode(Eager):
@@ -443,7 +495,7 @@ class ForwardMode(Eager):
             maps = [
                 forward_ad.make_dual(each, next(tangents)) for each in flat(given, ["features"])
             ]
-            results = getattr(roipool, name)(**unflat(given, ["features"], maps))
+            results = self.public(name)(**unflat(given, ["features"], maps))
             pooled = results[0] if isinstance(results, tuple) else results
             return forward_ad.unpack_dual(pooled).tangent
 
@@ -474,7 +526,7 @@ def double_backward(case: Case, got: Results, library: Any) -> Comparisons:
     """The gradient of a backward is the forward."""
     plain, operation = replace(case, out="new"), SYSTEMS[case.operation]
     expected = tangent(plain, operation)
-    if expected is not None:
+    if expected is not None and is_derivative(case):
         results = run(plain, Twice(case), operation.only_forward._replace(returns=("pooled",)))
         yield from same_in_type(results, expected)
 
@@ -484,19 +536,20 @@ class Compiled(Derivatives):
 
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
-        box_name = KINDS[name].op.boxes
+        box_name = boxes_of(given)
         self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
         self.boxes = list(flat(given, [box_name]))
         self._require_slopes(given)
         torch._dynamo.reset()
         torch._functorch.config.donated_buffer = False  # allows two gradients of one forward
+        function, own = bound(roipool, name, self.own_names(name, given))
         program = torch.compile(
-            getattr(roipool, name),
+            function,
             backend="aot_eager",
             fullgraph=True,
             dynamic=(None, True, False)[self.case.variation % 3],
         )
-        results = program(**given)
+        results = program(**own)
         self.pooled = results[0] if isinstance(results, tuple) else results
         return results
 
@@ -504,6 +557,61 @@ class Compiled(Derivatives):
 def compiled(case: Case, got: Results, library: Any) -> Comparisons:
     """A compiled program, with static or dynamic shapes."""
     yield from same_as_a_layout(case, differentiable(case, given_boxes(case)), Compiled(case))
+
+
+class Exported(Eager):
+    """Programs exported for any number of boxes and size of maps, from calls with fewer and less.
+
+    Parameters
+    ----------
+    case : Case
+        The call.
+    others : mapping
+        Those to export from.
+    """
+
+    def __init__(self, case: Case, others: Mapping[str, Call]) -> None:
+        super().__init__(case)
+        self.others = others
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Export a program and call it."""
+        own, other = self.converted(arguments), self.converted(self.others[name].arguments)
+        names = [each for each in own if each in ARRAYS and own[each] is not None]
+        if any(own[each] != other[each] for each in own if each not in names):
+            other = own  # as of the sizes of images, which are numbers
+
+        class Program(torch.nn.Module):  # type: ignore[misc]  # no types where no torch is
+            def forward(program, *arrays: Tensor) -> Any:  # noqa: N805
+                return self.public(name)(**unflat(own, names, arrays))
+
+        arrays = tuple(flat(other, names))
+        sizes = tuple(
+            {axis: Dim.AUTO for axis, size in enumerate(each.shape) if size > 1} for each in arrays
+        )
+        exported = torch.export.export(Program(), arrays, dynamic_shapes={"arrays": sizes})
+        return exported.module()(*flat(own, names))
+
+
+def exported(case: Case, got: Results, library: Any) -> Comparisons:
+    """A program that is exported for any size, called with another."""
+    operation = SYSTEMS[case.operation].only_forward
+    less, more = (_enlarged(replace(case, out="new"), times) for times in (2, 3))
+    if more.maps.size and len(more.rois):  # sizes of 0 are other programs
+        results = run(more, Exported(more, calls_of(less)), operation)
+        yield from same_in_type(results, run(more, roipool, operation))
+
+
+def _enlarged(case: Case, times: int) -> Case:
+    """Return a case with each box so many times, and maps so many times as wide, and as high."""
+    row = SYSTEMS[case.operation]
+    down = 1 if row.pyramid or row.is_volume else times  # whose rows are divided
+    return replace(
+        case,
+        maps=np.tile(case.maps, (1, 1, down, times)),
+        grad=np.repeat(case.grad, times, 0),
+        rois=np.repeat(case.rois, times, 0),
+    )
 
 
 GUISES = {
@@ -522,5 +630,7 @@ GUISES = {
     "vmap": Guise(vmap),
     "forward mode": Guise(forward_mode),
     "double backward": Guise(double_backward),
+    "functional": Guise(functional),
     "compile": Guise(compiled, seldom=40),
+    "export": Guise(exported, seldom=37, takes_bytes=True),
 }
