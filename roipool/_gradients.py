@@ -77,15 +77,20 @@ def signature_of(function: Function) -> inspect.Signature:
 
 
 @functools.cache
+def features_of(function: Function) -> str:
+    """Return the name of a function's argument that has the features or pooled values."""
+    parameters = [*signature_of(function).parameters]
+    return next((each for each in parameters if each in _FEATURES), parameters[0])
+
+
+@functools.cache
 def gradient_names(function: Function) -> Mapping[str, str] | None:
     """Return the gradient's name for each argument that has one; None for a gradient itself."""
     name, names = function.__name__, vars(sys.modules[function.__module__])
     if "_backward" in name:
         return None
-    parameters = [*signature_of(function).parameters]
-    features = next((each for each in parameters if each in _FEATURES), parameters[0])
-    found = {each: f"{name}_backward_{each}" for each in parameters}
-    found[features] = f"{name}_backward"
+    found = {each: f"{name}_backward_{each}" for each in signature_of(function).parameters}
+    found[features_of(function)] = f"{name}_backward"
     return {each: gradient for each, gradient in found.items() if gradient in names}
 
 

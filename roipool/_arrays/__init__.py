@@ -110,6 +110,9 @@ _MODULES = {
     ("numpy", "ndarray"): "roipool._arrays._numpy",
     ("cupy", "ndarray"): "roipool._arrays._cupy",
     ("torch", "Tensor"): "roipool.torch._library",
+    ("jax", "Tracer"): "roipool.jax._library",
+    ("jaxlib", "ArrayImpl"): "roipool.jax._library",
+    ("jax", "ArrayImpl"): "roipool.jax._library",
 }
 NUMPY: Library = _numpy
 
@@ -166,8 +169,10 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     library = LIBRARY_OF[type(parts[0])] if parts else NUMPY
     if library is None or library is NUMPY:
         return _numpy_among(values), None
-    place = library.device_number(parts[0])
+    place, beside = library.device_number(parts[0]), getattr(library, "stands_beside", ())
     for part in parts[1:]:  # the usual call on a GPU: arrays there, and nothing else
+        if isinstance(part, beside):
+            continue
         if LIBRARY_OF[type(part)] is not library or library.device_number(part) != place:
             return _numpy_among(values), None
     for name, value in values.items():
