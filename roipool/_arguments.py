@@ -149,15 +149,20 @@ def _check_elements(name: str, sizes: Sequence[int]) -> None:
 def _check_axes(name: str, shape: Sequence[int], layout: Layout) -> None:
     """Check that 32 bits number the cells along each axis of a map."""
     _, height, width = AXES[layout]
-    if shape[height] > MAX_AXIS or shape[width] > MAX_AXIS:
+    if _is_beyond_axis(shape[height]) or _is_beyond_axis(shape[width]):
         raise ValueError(f"{name}: height and width must be at most {MAX_AXIS}, got {shown(shape)}")
+
+
+def _is_beyond_axis(size: int) -> bool:
+    """Return whether 32 bits are too few for a size; of a symbol the answer would be a guard."""
+    return type(size) is int and size > MAX_AXIS
 
 
 def _check_rows(name: str, shape: Sequence[int], layout: VolumeLayout) -> None:
     """Check that 32 bits number the rows of all planes of a volume, and its columns."""
     _, rows, columns = AXES[MAP_LAYOUTS[layout]]
     sizes = merged_shape(shape, layout)
-    if sizes[rows] > MAX_AXIS or sizes[columns] > MAX_AXIS:
+    if _is_beyond_axis(sizes[rows]) or _is_beyond_axis(sizes[columns]):
         raise ValueError(
             f"{name}: depth times height, and width, must be at most {MAX_AXIS}, got {shown(shape)}"
         )

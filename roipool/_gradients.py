@@ -12,14 +12,20 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from roipool._arguments import dtype_of
+from roipool._arrays import is_array
 
 Function = Callable[..., Any]
+FunctionT = TypeVar("FunctionT", bound=Function)
 
 # Arguments that are the features where they are not the first.
 _FEATURES = ("pyramid_layers",)
 # Endings of the arguments of a gradient that are the shape of the features.
 _SHAPES = ("_shape", "_size")
+# The argument of a forward that lets it return what its gradient needs.
+_WITH_RESULTS = "return_argmax"
 
 
 class Published(NamedTuple):
@@ -31,16 +37,16 @@ class Published(NamedTuple):
         The forward.
     returns : tuple of str
         The names of its results after the first, which are arguments of the gradient.
-    options : mapping
-        Options that let the forward return them.
     when : mapping
-        The options for which gradients are published functions, for others they are derivatives.
+        The options for which gradients are published functions; for others they are derivatives.
+    fixed : mapping
+        Options of gradients that are not those of the forward, by the names of gradients.
     """
 
     function: Function
     returns: tuple[str, ...]
-    options: Mapping[str, Any]
     when: Mapping[str, Any]
+    fixed: Mapping[str, Mapping[str, Any]]
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PublishedCall:
         """Return a call with these arguments."""
@@ -53,13 +59,15 @@ _published: dict[tuple[str, str], Published] = {}
 
 
 def publishes_gradient(
-    *returns: str, options: Mapping[str, Any] | None = None, when: Mapping[str, Any] | None = None
-) -> Callable[[Function], Function]:
+    *returns: str,
+    when: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Callable[[FunctionT], FunctionT]:
     """Mark a forward whose gradients are functions of their own, not its derivatives."""
 
-    def marked(function: Function) -> Function:
+    def marked(function: FunctionT) -> FunctionT:
         key = function.__module__, function.__name__
-        _published[key] = Published(function, returns, options or {}, when or {})
+        _published[key] = Published(function, returns, when or {}, fixed or {})
         return function
 
     return marked
@@ -102,11 +110,11 @@ def refuse_gradients(
 ) -> None:
     """Raise TypeError if a gradient is wanted with respect to an argument that has none."""
     parameters, known = signature_of(function).parameters, gradient_names(function)
+    if known is None:
+        return
     for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
-        if known is None or name in known:
-            continue
         parts = value if isinstance(value, (list, tuple)) else (value,)
-        if any(map(is_wanted, parts)):
+        if name not in known and any(map(is_wanted, parts)):
             raise TypeError(
                 f"{name} must not require a gradient: the function has none with respect to it; "
                 f"detach it"
@@ -119,7 +127,7 @@ class PublishedCall:
     Attributes
     ----------
     arrays : list
-        The arguments with gradients.
+        The arrays among its arguments, and in lists among them: those with gradients first.
     """
 
     def __init__(self, published: Published, given: dict[str, Any]) -> None:
@@ -127,39 +135,58 @@ class PublishedCall:
         names = gradient_names(published.function)
         assert names is not None
         self._gradients = {each: name for each, name in names.items() if given[each] is not None}
-        self.arrays = [given[each] for each in self._gradients]
+        others = [each for each in given if each not in self._gradients]
+        self._places: list[tuple[str, int | None]] = [
+            place for name in (*self._gradients, *others) for place in _places(name, given[name])
+        ]
+        self.arrays = [
+            given[name] if number is None else given[name][number] for name, number in self._places
+        ]
 
     @property
     def is_derivative(self) -> bool:
         """Whether the gradients for these options are the derivatives of the forward."""
         return any(self._given[name] != value for name, value in self._published.when.items())
 
-    def forward(self, arrays: Sequence[Any]) -> Any:
-        """Return the results that the caller asked for."""
-        return self._published.function(**self._given)
+    def results(self, arrays: Sequence[Any]) -> Any:
+        """Return all results, of these arrays in the place of the caller's."""
+        given = self._with(arrays)
+        if _WITH_RESULTS in given:
+            given[_WITH_RESULTS] = True
+        return self._published.function(**given)
 
-    def all_results(self, arrays: Sequence[Any]) -> Any:
-        """Return all results, of the arguments with gradients in the place of the caller's."""
-        own = dict(zip(self._gradients, arrays, strict=True))
-        return self._published.function(**{**self._given, **own, **self._published.options})
-
-    def finish(self, results: Any) -> Any:
+    def asked(self, results: Any) -> Any:
         """Return the results that the caller asked for, from all."""
-        asks = self._published.options
-        wanted = all(self._given[name] == value for name, value in asks.items())
-        return results if wanted or not isinstance(results, tuple) else results[0]
+        return results if self._given.get(_WITH_RESULTS, True) else results[0]
 
     def gradients(
         self, gradient: Any, arrays: Sequence[Any], results: Sequence[Any], needed: Sequence[bool]
     ) -> list[Any]:
-        """Return the gradients that are needed, and None for others."""
-        own = dict(zip(self._gradients, arrays, strict=True))
+        """Return for each array its gradient if it is needed, else None.
+
+        `results` are those of the forward after the first.
+        """
         more = dict(zip(self._published.returns, results, strict=True))
-        known, found = {**self._given, **own, **more}, []
-        for (name, function), is_needed in zip(self._gradients.items(), needed, strict=True):
-            value = self._gradient(function, gradient, known) if is_needed else None
-            found.append(value)
-        return found
+        known = {**self._with(arrays), **more}
+        return [
+            self._gradient(self._gradients[name], gradient, known)
+            if is_needed and name in self._gradients
+            else None
+            for (name, _), is_needed in zip(self._places, needed, strict=True)
+        ]
+
+    def _with(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        """Return the arguments with these arrays in the place of the caller's."""
+        given = {
+            name: [*value] if isinstance(value, (list, tuple)) else value
+            for name, value in self._given.items()
+        }
+        for (name, number), array in zip(self._places, arrays, strict=True):
+            if number is None:
+                given[name] = array
+            else:
+                given[name][number] = array
+        return given
 
     def _gradient(self, name: str, gradient: Any, known: Mapping[str, Any]) -> Any:
         function = getattr(sys.modules[self._published.function.__module__], name)
@@ -171,4 +198,13 @@ class PublishedCall:
                 given[each] = known[each]
             elif each.endswith(_SHAPES):
                 given[each] = tuple(features.shape)
-        return function(**given)
+            elif each == "T":  # TensorFlow's name of the gradient's dtype
+                given[each] = dtype_of(features)
+        return function(**{**given, **self._published.fixed.get(name, {})})
+
+
+def _places(name: str, value: Any) -> list[tuple[str, int | None]]:
+    """Return where the arrays of an argument are: it is one, or a list that may hold some."""
+    if isinstance(value, (list, tuple)):
+        return [(name, number) for number, each in enumerate(value) if is_array(each)]
+    return [(name, None)] if is_array(value) else []

@@ -31,10 +31,13 @@ class Library(Protocol):
         traced or differentiated: then `verbs` returns results.
     verbs : Verbs or None
         What computes results of such a library: see ``roipool._pooling.Verbs``.
+    array : str
+        What its arrays are called, for messages.
     """
 
     engine: Any
     verbs: Any
+    array: str
 
     def dtype(self, array: Any) -> np.dtype[Any]:
         """Return the dtype of an array as NumPy's."""
@@ -166,6 +169,10 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
             parts += value
         else:
             parts.append(value)
+    for part in parts:
+        library = LIBRARY_OF[type(part)]
+        if library is not None and library.verbs is not None:
+            return library, _checked_by(library, values)
     library = LIBRARY_OF[type(parts[0])] if parts else NUMPY
     if library is None or library is NUMPY:
         return _numpy_among(values), None
@@ -180,6 +187,27 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
             for part in parts_of(value):
                 library.check_address(name, part)
     return library, parts[0]
+
+
+def _checked_by(library: Library, values: Mapping[str, Any]) -> Any:
+    """Return the first array of a library that has verbs; check that all are its own."""
+    place: tuple[str, Any] | None = None
+    for argument, value in values.items():
+        is_list = isinstance(value, (list, tuple))
+        for number, part in enumerate(() if value is None else parts_of(value)):
+            name = f"{argument}[{number}]" if is_list else argument
+            if LIBRARY_OF[type(part)] is not library:
+                raise TypeError(
+                    f"{name} must be a {library.array}, as other arguments are; got {_kinds(part)}"
+                )
+            library.check_address(name, part)
+            place = place or (name, part)
+            own, expected = library.device_number(part), library.device_number(place[1])
+            if own != expected:
+                raise ValueError(
+                    f"{name} must be on the device of {place[0]}, {expected}, got {own}"
+                )
+    return None if place is None else place[1]
 
 
 def _numpy_among(values: Mapping[str, Any]) -> Library:

@@ -69,6 +69,7 @@ def never_freeing(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
 
 dtype = operator.attrgetter("dtype")
 verbs = None
+array = "CuPy array"
 
 
 def owned(array: Any) -> Any:

@@ -25,6 +25,7 @@ store_rounded = _cpu.store_rounded
 may_share_memory = np.may_share_memory
 dtype = operator.attrgetter("dtype")
 verbs = None
+array = "NumPy array"
 checked_values = host_copy = np.asarray  # the array itself: its values are always checked
 
 

@@ -10,6 +10,7 @@ from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
+from roipool._gradients import publishes_gradient
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
@@ -37,6 +38,7 @@ def _form(offset: Array | None) -> tuple[Form, str]:
 
 
 @for_every_array
+@publishes_gradient()
 def deform_roi_pool(
     input: Array,
     rois: Any,

@@ -13,6 +13,7 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
+from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, Pooling
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
@@ -27,6 +28,7 @@ def _align(spatial_scale: float, sampling_ratio: int) -> Definition:
 
 
 @for_every_array
+@publishes_gradient()
 def ps_roi_pool(
     input: Array,
     boxes: Any,

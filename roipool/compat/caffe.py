@@ -16,6 +16,7 @@ from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
+from roipool._gradients import publishes_gradient
 from roipool._layout import Shape4
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
@@ -36,6 +37,7 @@ def _check_bins(gradient: Array, pooled_h: Any, pooled_w: Any) -> None:
 
 
 @for_every_array
+@publishes_gradient("argmax")
 def roi_pooling(
     bottom: Array, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
 ) -> tuple[Array, Array]:
@@ -144,6 +146,7 @@ def _align_scale(spatial_scale: float, scale_pred: Any) -> float:
 
 
 @for_every_array
+@publishes_gradient("argmax_x", "argmax_y")
 def roi_align(
     bottom: Array,
     rois: Any,

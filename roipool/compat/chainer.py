@@ -19,6 +19,7 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
+from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, MaxRules, Pooling
 from roipool.compat import _chainer_align
 from roipool.compat import _conventions as conventions
@@ -91,6 +92,7 @@ def _rounded(table: Array, scale: float) -> Array:
 
 
 @for_every_array
+@publishes_gradient("argmax")
 def roi_pooling_2d(
     x: Array,
     rois: Any,

@@ -10,6 +10,7 @@ from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
+from roipool._gradients import publishes_gradient
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat import _deformable_ps as deformable
@@ -29,6 +30,7 @@ def _cells(mode: str, scale: float, *, gathers: bool = False) -> Definition:
 
 
 @for_every_array
+@publishes_gradient()
 def roi_pooling(
     inp: Array,
     rois: Any,

@@ -18,6 +18,7 @@ from roipool._arguments import Form
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
+from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, MaxRules
 from roipool._types import Mode
 from roipool.compat import _conventions as conventions
@@ -80,6 +81,7 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definiti
 
 
 @for_every_array
+@publishes_gradient("argmax_y", "argmax_x", when={"pool_mode": "max"})
 def roi_align(
     input: Array,
     rois: Any,
@@ -260,6 +262,7 @@ class RoIAlign(Layer):
 
 
 @for_every_array
+@publishes_gradient("argmax")
 def roi_pool(
     input: Array,
     rois: Any,

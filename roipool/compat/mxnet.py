@@ -18,6 +18,7 @@ from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._errors import shown
 from roipool._front_ends import for_every_array
+from roipool._gradients import publishes_gradient
 from roipool._pooling import Call
 from roipool.compat import _conventions as conventions
 from roipool.compat import _mxnet_deformable, _rotated
@@ -491,6 +492,7 @@ def contrib_RROIAlign_backward(  # noqa: N802
 
 
 @for_every_array
+@publishes_gradient("maxidx_x", "maxidx_y")
 def ROIAlign(  # noqa: N802
     data: Array,
     rois: Any,

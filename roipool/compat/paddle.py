@@ -20,6 +20,7 @@ from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
+from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, MaxRules
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
@@ -62,6 +63,7 @@ def _align(
 
 
 @for_every_array
+@publishes_gradient()
 def roi_align(
     x: Array,
     boxes: Any,

@@ -22,6 +22,7 @@ from roipool._definitions import Definition
 from roipool._dtypes import BYTES, FLOATS_AND_BYTES, dtype_name
 from roipool._errors import shortened, shown
 from roipool._front_ends import for_every_array
+from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, Pooling
 from roipool._types import Method
 from roipool.compat import _conventions as conventions
@@ -51,6 +52,7 @@ def _definition(method: str) -> Definition:
 
 
 @for_every_array
+@publishes_gradient(fixed={"crop_and_resize_backward_boxes": {"method": "bilinear"}})
 def crop_and_resize(
     image: Array,
     boxes: ArrayLike,

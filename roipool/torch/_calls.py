@@ -32,7 +32,9 @@ def _named(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -
             refuse_gradients(function, args, kwargs, _requires_gradient)
             published = published_of(function)
             if published is not None:
-                return _with_gradient(published.of(args, kwargs))
+                own = published.of(args, kwargs)
+                if not own.is_derivative and any(map(_requires_gradient, own.arrays)):
+                    return own.asked(_Published.apply(own, *own.arrays))
         return function(*args, **kwargs)
     except (TypeError, ValueError) as error:
         raise with_name(error, function.__name__) from None
@@ -60,18 +62,6 @@ def _number(value: Any) -> Any:
 # ---- Published gradients
 
 
-def _with_gradient(call: Any) -> Any:
-    """Return the results of a function whose gradients are functions of their own."""
-    tensors = call.arrays
-    if (
-        not any(map(_requires_gradient, tensors))
-        and not torch._C._are_functorch_transforms_active()
-    ):
-        return call.forward(tensors)
-    results = _Published.apply(call, *tensors)
-    return call.finish(results)
-
-
 class _Published(torch.autograd.Function):  # type: ignore[misc]  # no types where no torch is
     """A function whose gradients are those that its system publishes."""
 
@@ -79,7 +69,7 @@ class _Published(torch.autograd.Function):  # type: ignore[misc]  # no types whe
 
     @staticmethod
     def forward(call: Any, *tensors: Tensor) -> Any:
-        return call.all_results(tensors)
+        return call.results(tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

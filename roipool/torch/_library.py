@@ -33,6 +33,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 OTHERS = {torch.complex64: "complex64", torch.complex128: "complex128"}
 
 engine = None
+array = "tensor"
 
 
 def xp() -> ModuleType:
@@ -107,8 +108,9 @@ def checked_values(tensor: Tensor) -> np.ndarray[Any, Any] | None:
 
 def host_copy(tensor: Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor's values on the host."""
-    values = tensor.detach().cpu().resolve_neg()
-    return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
+    with torch._C._DisableFuncTorch():  # whose operators would wrap what they return
+        values = tensor.detach().cpu().resolve_neg()
+        return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
 
 
 def concatenate(parts: Sequence[Tensor], columns: int, dtype: Any) -> tuple[Tensor, Tensor]:
