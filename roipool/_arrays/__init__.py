@@ -33,11 +33,14 @@ class Library(Protocol):
         What computes results of such a library: see ``roipool._pooling.Verbs``.
     array : str
         What its arrays are called, for messages.
+    beside : tuple of type
+        Of a library with `verbs`: what may follow an array in the place of another.
     """
 
     engine: Any
     verbs: Any
     array: str
+    beside: tuple[type, ...]
 
     def dtype(self, array: Any) -> np.dtype[Any]:
         """Return the dtype of an array as NumPy's."""
@@ -176,10 +179,8 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     library = LIBRARY_OF[type(parts[0])] if parts else NUMPY
     if library is None or library is NUMPY:
         return _numpy_among(values), None
-    place, beside = library.device_number(parts[0]), getattr(library, "stands_beside", ())
+    place = library.device_number(parts[0])
     for part in parts[1:]:  # the usual call on a GPU: arrays there, and nothing else
-        if isinstance(part, beside):
-            continue
         if LIBRARY_OF[type(part)] is not library or library.device_number(part) != place:
             return _numpy_among(values), None
     for name, value in values.items():
@@ -196,6 +197,8 @@ def _checked_by(library: Library, values: Mapping[str, Any]) -> Any:
         is_list = isinstance(value, (list, tuple))
         for number, part in enumerate(() if value is None else parts_of(value)):
             name = f"{argument}[{number}]" if is_list else argument
+            if place is not None and isinstance(part, library.beside):
+                continue
             if LIBRARY_OF[type(part)] is not library:
                 raise TypeError(
                     f"{name} must be a {library.array}, as other arguments are; got {_kinds(part)}"

@@ -13,9 +13,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from roipool._errors import with_name
-from roipool._gradients import features_of, gradient_names, signature_of
+from roipool._gradients import (
+    PublishedCall,
+    features_of,
+    gradient_names,
+    published_of,
+    signature_of,
+)
 from roipool.jax._operations import FUNCTIONS, host_values
 from roipool.jax._rounding import evaluate
 
@@ -36,16 +43,25 @@ def call(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 def _called(function: Function, given: dict[str, Any]) -> Any:
     if given.get("out") is not None:
         raise TypeError("out must be None for JAX arrays, which do not change")
-    arrays, known = _taken(given, _is_array)[1], {}
+    arguments, arrays = _taken(given, _is_array)
     values = [_known_values(each) for each in arrays]
     if all(each is not None for each in values):
-        known = _put(_taken(given, _is_array)[0], values)
-        return _like(arrays[0], function(**known))
-    known = {
-        name: value if name == features_of(function) else _mapped(value, _if_known)
+        return _like(arrays[0], function(**_put(arguments, values)))
+    features, names = features_of(function), gradient_names(function)
+    own = {
+        name: value if name == features else _mapped(value, _if_known)
         for name, value in given.items()
     }
-    return _traced(function, _without_refused(function, known))
+    if names is not None:
+        own = {
+            name: value if name in names else _mapped(value, _refusing(function.__name__, name))
+            for name, value in own.items()
+        }
+    published = published_of(function)
+    if published is not None and not (call := published.of((), own)).is_derivative:
+        return call.asked(_with_published_gradient(call))
+    arguments, arrays = _taken(own, _is_array)
+    return _traced(lambda *arrays: function(**_put(arguments, arrays)), arrays)
 
 
 # ---- Arguments and results: arrays, and sequences and mappings of them
@@ -127,17 +143,16 @@ def _like(array: Array, results: Any) -> Any:
 # ---- Traced calls
 
 
-def _traced(function: Function, given: dict[str, Any]) -> Any:
-    """Return a function's results, where values are not known.
+def _traced(function: Callable[..., Any], arrays: Sequence[Array]) -> Any:
+    """Return a function of arrays whose values are not known.
 
     It computes with the types of 64 bits that its system has, whatever JAX's setting.
     """
-    arguments, arrays = _taken(given, _is_array)
     form: list[Any] = []
 
     def compute(*arrays: Array) -> list[Array]:
-        results = function(**_put(arguments, arrays))
-        own, found = _taken(results, lambda each: isinstance(each, (jax.Array, np.ndarray)))
+        kinds = (jax.Array, np.ndarray)
+        own, found = _taken(function(*arrays), lambda each: isinstance(each, kinds))
         form.append(own)
         return found
 
@@ -149,31 +164,12 @@ def _traced(function: Function, given: dict[str, Any]) -> Any:
 
 def _canonical(array: Array) -> Array:
     array = jnp.asarray(array)
-    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-    return array if array.dtype == dtype else array.astype(dtype)
-
-
-def _without_refused(function: Function, given: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments of which those without a gradient refuse to be differentiated."""
-    names = gradient_names(function) or {}
-
-    def refusing(name: str) -> Callable[[Any], Any]:
-        guard = _refusing(function.__name__, name)
-        return lambda value: guard(value) if _is_differentiable(value) else value
-
-    return {
-        name: value if name in names else _mapped(value, refusing(name))
-        for name, value in given.items()
-    }
-
-
-def _is_differentiable(value: Any) -> bool:
-    return isinstance(value, jax.core.Tracer) and jnp.issubdtype(value.dtype, jnp.floating)
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
 
 
 @functools.cache
-def _refusing(function: str, name: str) -> Callable[[Array], Array]:
-    """Return an identity that raises an error if it is differentiated."""
+def _refusing(function: str, name: str) -> Callable[[Any], Any]:
+    """Return an identity that raises an error where it is differentiated."""
 
     @jax.custom_jvp
     def same(array: Array) -> Array:
@@ -181,12 +177,63 @@ def _refusing(function: str, name: str) -> Callable[[Array], Array]:
 
     def rule(primals: Any, tangents: Any) -> Any:
         (change,) = tangents
-        if not isinstance(change, jax.custom_derivatives.SymbolicZero):
+        if not isinstance(change, SymbolicZero):
             raise TypeError(
                 f"{function}: {name} must not be differentiated: the function has no gradient "
-                f"with respect to it; use jax.lax.stop_gradient({name})"
+                f"with respect to it; use jax.lax.stop_gradient"
             )
         return primals[0], change
 
     same.defjvp(rule, symbolic_zeros=True)
-    return same
+    return lambda value: same(value) if _is_differentiable(value) else value
+
+
+def _is_differentiable(value: Any) -> bool:
+    return isinstance(value, jax.core.Tracer) and jnp.issubdtype(value.dtype, jnp.floating)
+
+
+# ---- Published gradients
+
+
+@jax.tree_util.register_static
+class _Needed(tuple[bool, ...]):
+    """Of which arrays of a call gradients are needed."""
+
+
+def _with_published_gradient(call: PublishedCall) -> Any:
+    """Return all results of a function whose gradients are functions of their own."""
+    given = call.arrays
+    places = [place for place, each in enumerate(given) if _is_array(each)]
+
+    def whole(parts: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        """Return as many values as the call has arrays: parts at the places of JAX's."""
+        own = dict(zip(places, parts, strict=True))
+        return [own.get(place, each) for place, each in enumerate(others)]
+
+    @jax.custom_vjp
+    def compute(*parts: Array) -> Any:
+        return _traced(lambda *parts: call.results(whole(parts, given)), parts)
+
+    def forward(*parts: Any) -> Any:
+        values = [each.value for each in parts]
+        results = _traced(lambda *parts: call.results(whole(parts, given)), values)
+        more = results[1:] if isinstance(results, tuple) else ()
+        return results, (values, more, _Needed(each.perturbed for each in parts))
+
+    def backward(saved: Any, cotangents: Any) -> Any:
+        values, more, needed = saved
+        flags = whole(needed, [False for _ in given])
+        gradient = cotangents[0] if isinstance(cotangents, tuple) else cotangents
+
+        def gradients(gradient: Array, *arrays: Array) -> Any:
+            parts, results = arrays[: len(values)], arrays[len(values) :]
+            return call.gradients(gradient, whole(parts, given), results, flags)
+
+        found = _traced(gradients, (gradient, *values, *more))
+        return tuple(
+            None if found[place] is None else found[place].astype(value.dtype)
+            for place, value in zip(places, values, strict=True)
+        )
+
+    compute.defvjp(forward, backward, symbolic_zeros=True)
+    return compute(*(given[place] for place in places))

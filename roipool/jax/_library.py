@@ -29,8 +29,8 @@ from roipool.jax import _namespace, _operations
 Array = Any
 
 engine = None
-# Whose values are known; lists of boxes, too.
-stands_beside = (np.ndarray, list, tuple, float, int)
+array = "JAX array"
+beside = (np.ndarray, np.generic, list, tuple, float, int)  # whose values are known
 
 
 def xp() -> ModuleType:
