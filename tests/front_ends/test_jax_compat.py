@@ -66,3 +66,51 @@ def traced(call: RowCall, arrays: dict[str, Any], names: list[str]) -> Any:
         return call.function(**{**arrays, **jax.tree.unflatten(form, whole)})
 
     return program([leaves[place] for place in places])
+
+
+def gradients_of(row: str) -> Iterator[tuple[RowCall, str, RowCall]]:
+    """Yield the calls of forwards, an argument's name, and the call of the gradient by it."""
+    forward = None
+    for call in calls_of(row):
+        if forward is None or call.case is not forward.case:
+            forward = call
+            continue
+        names = gradient_names(inspect.unwrap(forward.function)) or {}
+        for name, gradient in names.items():
+            if gradient == call.function.__name__:
+                yield forward, name, call
+
+
+def pulled_back(call: RowCall, name: str, gradient: Any, *, by_compiler: bool) -> list[Any]:
+    """Return the gradient by an argument, of each of its arrays."""
+    arrays = converted(call.arguments, jax_array)
+
+    def pooled(value: Any) -> Any:
+        results = call.function(**{**arrays, name: value})
+        return results[0] if isinstance(results, tuple) else results
+
+    def both(value: Any, gradient: Any) -> Any:
+        return jax.vjp(pooled, value)[1](gradient)[0]
+
+    found = (jax.jit(both) if by_compiler else both)(arrays[name], gradient)
+    return results_of(found)
+
+
+FUNCTIONS = [row for row in ROWS if any(True for _ in gradients_of(row))]
+
+
+@pytest.mark.parametrize("row", FUNCTIONS)
+def test_gradients_are_the_published(row: str) -> None:
+    for call, name, gradient in gradients_of(row):
+        upstream = jax_array(gradient.arguments[gradient.maps])
+        expected = [one.astype(one.dtype.newbyteorder("=")) for one in gradient.expected()]
+        for by_compiler in (False, True):
+            found = pulled_back(call, name, upstream, by_compiler=by_compiler)
+            found = [np.asarray(one) for one in found]
+            if len(found) > len(expected):  # boxes of several images
+                found = [np.concatenate(found)]
+            for one, own in zip(found, expected, strict=True):
+                if one.ndim == 2 and one.shape[1] == own.shape[1] + 1:  # a batch index before a box
+                    assert not one[:, 0].any()
+                    one = one[:, 1:]
+                assert_same_bits(one.astype(own.dtype), own)
