@@ -178,10 +178,11 @@ def _refusing(function: str, name: str) -> Callable[[Any], Any]:
     def rule(primals: Any, tangents: Any) -> Any:
         (change,) = tangents
         if not isinstance(change, SymbolicZero):
-            raise TypeError(
-                f"{function}: {name} must not be differentiated: the function has no gradient "
-                f"with respect to it; use jax.lax.stop_gradient"
+            error = TypeError(
+                f"{name} must not be differentiated: the function has no gradient with respect "
+                f"to it; use jax.lax.stop_gradient"
             )
+            raise with_name(error, function)
         return primals[0], change
 
     same.defjvp(rule, symbolic_zeros=True)

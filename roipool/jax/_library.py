@@ -25,6 +25,7 @@ from roipool._layout import Shape4, cells
 from roipool._pooling import Pooling
 from roipool._requests import Request
 from roipool.jax import _namespace, _operations
+from roipool.jax._transport import on_host
 
 Array = Any
 
@@ -178,7 +179,8 @@ class _Verbs:
             return _cpu.argmax_positions(chosen[0], at, pooling, input_shape)
 
         kind = jax.ShapeDtypeStruct(argmax.shape, regions.boxes.dtype)
-        y, x = _on_host(compute, (kind, kind), argmax, regions)
+        at = regions.boxes, regions.batch_indices
+        y, x = on_host(compute, [kind, kind], argmax, *at, method="sequential")
         return y, x
 
     def argmax_at(
@@ -190,10 +192,11 @@ class _Verbs:
             places, at = _host_regions(arrays, input_shape[0])
             with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
                 own = [np.ascontiguousarray(each, at.boxes.dtype) for each in places]
-            return _cpu.argmax_at(*own, at, pooling, input_shape).astype(kind.dtype)
+            return [_cpu.argmax_at(*own, at, pooling, input_shape)]
 
-        kind = jax.ShapeDtypeStruct(y.shape, jnp.asarray(0).dtype)
-        return _on_host(compute, kind, y, x, regions)
+        kind = jax.ShapeDtypeStruct(y.shape, np.dtype(np.int64))
+        at = regions.boxes, regions.batch_indices
+        return on_host(compute, [kind], y, x, *at, method="sequential")[0]
 
     def rounded(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
@@ -203,13 +206,6 @@ class _Verbs:
 def _request(regions: Regions, pooling: Pooling) -> Request:
     name = pooling.definition.name
     return Request(name, regions.boxes.shape[1], name in MOVES_WITH_BOXES, pooling)
-
-
-def _on_host(compute: Any, kinds: Any, *arrays: Any) -> Any:
-    """Return results of a function of NumPy arrays, without derivatives."""
-    *others, (boxes, indices, _) = arrays
-    constants = map(jax.lax.stop_gradient, (*others, boxes, indices))
-    return jax.pure_callback(compute, kinds, *constants, vmap_method="sequential")
 
 
 def _host_regions(arrays: Sequence[Any], images: int) -> tuple[list[Any], Regions]:
