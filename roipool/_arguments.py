@@ -103,7 +103,10 @@ def features(
 ) -> Array:
     """Return checked feature maps."""
     maps = float_array(name, array, dtypes)
-    _check_axes(name, maps.shape, layout)
+    shape = maps.shape
+    # Here, for the sake of small calls: the usual sizes.
+    if not (type(sum(shape)) is int and sum(shape) <= MAX_AXIS):
+        _check_axes(name, shape, layout)
     return maps
 
 
@@ -149,20 +152,21 @@ def _check_elements(name: str, sizes: Sequence[int]) -> None:
 def _check_axes(name: str, shape: Sequence[int], layout: Layout) -> None:
     """Check that 32 bits number the cells along each axis of a map."""
     _, height, width = AXES[layout]
-    if _is_beyond_axis(shape[height]) or _is_beyond_axis(shape[width]):
+    for axis in (height, width):
+        size = shape[axis]
+        if type(size) is not int or size <= MAX_AXIS:  # of a symbol the answer would be a guard
+            continue
         raise ValueError(f"{name}: height and width must be at most {MAX_AXIS}, got {shown(shape)}")
-
-
-def _is_beyond_axis(size: int) -> bool:
-    """Return whether 32 bits are too few for a size; of a symbol the answer would be a guard."""
-    return type(size) is int and size > MAX_AXIS
 
 
 def _check_rows(name: str, shape: Sequence[int], layout: VolumeLayout) -> None:
     """Check that 32 bits number the rows of all planes of a volume, and its columns."""
     _, rows, columns = AXES[MAP_LAYOUTS[layout]]
     sizes = merged_shape(shape, layout)
-    if _is_beyond_axis(sizes[rows]) or _is_beyond_axis(sizes[columns]):
+    for axis in (rows, columns):
+        size = sizes[axis]
+        if type(size) is not int or size <= MAX_AXIS:
+            continue
         raise ValueError(
             f"{name}: depth times height, and width, must be at most {MAX_AXIS}, got {shown(shape)}"
         )
@@ -215,8 +219,8 @@ def grad_output(
 
 def same_dtype(name: str, gradient: Array, features_name: str, maps: Array) -> None:
     """Check that a gradient and its features are of one dtype."""
-    own, expected = dtype_of(gradient), dtype_of(maps)
-    if own != expected:
+    if gradient.dtype != maps.dtype:
+        own, expected = dtype_of(gradient), dtype_of(maps)
         raise TypeError(f"{name} must have the dtype of {features_name}, {expected}, got {own}")
 
 
@@ -309,7 +313,9 @@ def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") 
 def coordinates(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return box coordinates in the type that definitions compute in, for features of `dtype`."""
     library, real = LIBRARY_OF[type(array)] or NUMPY, real_dtype(dtype)
-    return library.table(library.astype(array, real), real)
+    return library.table(
+        array if library.dtype(array) == real else library.astype(array, real), real
+    )
 
 
 def cast(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -410,6 +416,11 @@ def regions(
         return Regions(boxes, numbers)
     numbers = _image_of_each(form.boxes, array[:, 0], images, ", 0")
     return Regions(coordinates(array[:, 1:], dtype), numbers)
+
+
+# What reads a table of a batch index and a box in each row, unless told otherwise; and whether it
+# cuts indices to whole numbers. Calls with such tables can be kept.
+TABLE_READERS: dict[Any, bool] = {regions: False}
 
 
 def _is_one_per_image(rois: Sequence[Any]) -> bool:

@@ -43,9 +43,16 @@ XLA_OPERATIONS: dict[str, int]
 
 def xla_handler() -> Any: ...
 
-class PreparedAverage:
+class PreparedCall:
     def __init__(
-        self, pooling: Pooling, columns: int, input_shape: Shape4 | None = None
+        self,
+        pooling: Pooling,
+        columns: int,
+        input_shape: Shape4 | None = None,
+        *,
+        cuts: bool = False,
+        is_maximum: bool = False,
+        returns_argmax: bool = False,
     ) -> None: ...
     def __call__(
         self,
@@ -60,15 +67,10 @@ class PreparedAverage:
 
 def keep_options(kept: bool) -> None: ...
 
-class KeptAverages:
-    def __init__(self, columns: int) -> None: ...
-    def keep(
-        self, options: tuple[Any, ...], pooling: Pooling, input_shape: Shape4 | None = None
-    ) -> None: ...
-    def pool(self, features: Any, rois: Any, options: tuple[Any, ...], *others: Any) -> Any: ...
-    def gradient(
-        self, grad_output: Any, rois: Any, options: tuple[Any, ...], *others: Any
-    ) -> Any: ...
+class KeptCalls:
+    def keep(self, args: tuple[Any, ...], options: dict[str, Any], prepared: Any) -> None: ...
+    def prepared(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any: ...
+    def result(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any: ...
 
 def average(features: Sequence[Array], regions: Regions, pooling: Pooling, out: Array) -> None: ...
 def average_backward(

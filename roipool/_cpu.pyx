@@ -346,7 +346,7 @@ cdef extern from "numpy/arrayobject.h":
 
 cdef int IN_C_ORDER = (cnp.NPY_ARRAY_C_CONTIGUOUS | cnp.NPY_ARRAY_ALIGNED
                        | cnp.NPY_ARRAY_FORCECAST)
-FLOAT64 = np.dtype(np.float64)
+FLOAT64, INT32 = np.dtype(np.float64), np.dtype(np.int32)
 
 
 cdef PyArray_Descr* given(dtype) except NULL:
@@ -479,13 +479,16 @@ def whole_numbers(values, end, cut):
 
 
 cdef wide_int copy_table(const char* table, wide_int rows, int columns, int width, wide_int images,
-                         char* boxes, wide_int* indices) noexcept:
-    """Copy rows of a batch index and a box; return the first row that names no image, or -1."""
+                         bint cuts, char* boxes, wide_int* indices) noexcept:
+    """Copy rows of a batch index and a box; return the first row that names no image, or -1.
+
+    With `cuts`, numbers that are not whole are cut.
+    """
     cdef wide_int row
     cdef double image  # read once: the caller may change it meanwhile
     for row in range(rows):
         image = (<double*>table)[0] if width == 8 else (<float*>table)[0]
-        if not (0 <= image < images) or <wide_int>image != image:
+        if not (0 <= image < images) or not (cuts or <wide_int>image == image):
             return row
         indices[row] = <wide_int>image
         memcpy(boxes + row * columns * width, table + width, columns * width)
@@ -506,7 +509,7 @@ def boxes_and_images(rows, images):
     boxes = PyArray_Empty(2, sizes, given(dtype), 0)
     indices = cnp.PyArray_EMPTY(1, sizes, cnp.NPY_INT64, 0)
     wrong = copy_table(<char*>address(table), sizes[0], <int>sizes[1], dtype.itemsize, images,
-                       <char*>address(boxes), <wide_int*>address(indices))
+                       False, <char*>address(boxes), <wide_int*>address(indices))
     return boxes, indices, wrong
 
 
@@ -791,18 +794,25 @@ def store_rounded(values, out):
         leave_standard_floats(environment)
 
 
-cdef class PreparedAverage:
-    """An average of one map with its options prepared, for small calls.
+cdef class PreparedCall:
+    """An average or a maximum of one map with its options prepared, for small calls.
 
     Boxes are a table whose rows are a batch index and a box; the table is float64 beside float64
     maps, else float32. Other arrays, and all errors, are left to the general path.
     """
     cdef Level level
     cdef int columns
+    cdef bint cuts, is_maximum, is_gradient, returns_argmax
 
-    def __init__(self, pooling, int columns, input_shape=None):
-        """Prepare a forward, or for maps of a shape the backward."""
-        definition = pooling.definition
+    def __init__(self, pooling, int columns, input_shape=None, *, cuts=False, is_maximum=False,
+                 returns_argmax=False):
+        """Prepare a forward, or for maps of a shape the backward of an average.
+
+        `cuts` says that batch indices are cut to whole numbers.
+        """
+        definition, rules = pooling.definition, pooling.rules
+        self.cuts, self.is_maximum, self.returns_argmax = cuts, is_maximum, returns_argmax
+        self.is_gradient = input_shape is not None
         memset(&self.level, 0, sizeof(Level))
         self.columns = columns
         self.level.request.numbers = columns
@@ -816,6 +826,10 @@ cdef class PreparedAverage:
         self.level.job.rows.bins, self.level.job.columns.bins = pooling.output_size
         self.level.job.empty_value = pooling.empty_value
         self.level.job.channels_last = pooling.layout == "NHWC"
+        self.level.job.lowest = rules.lowest
+        self.level.job.argmax_is_cell = rules.argmax_is_cell
+        self.level.job.nan_restarts = rules.nan_restarts
+        self.level.job.outside_is_zero = rules.outside_is_zero
         if input_shape is not None:
             set_map(&self.level.job, input_shape[0], input_shape[1], input_shape[2], input_shape[3])
 
@@ -842,9 +856,14 @@ cdef class PreparedAverage:
         finally:
             swap_thread_limit(before)
 
+    cdef result(self, array, rois):
+        """Return the result of a call, or None if it takes the general path."""
+        return self.gradient(array, rois) if self.is_gradient else self.pool(array, rois)
+
     cdef pool(self, features, rois):
         """Return the pooled values of maps, or None if it takes the general path."""
         cdef Level level = self.level
+        cdef Operation operation = op_maximum if self.is_maximum else op_average
         cdef cnp.npy_intp* shape
         cdef cnp.npy_intp sizes[4]
         if not self.has_arrays(&level.job, features, rois):
@@ -856,7 +875,13 @@ cdef class PreparedAverage:
         set_sizes(sizes, &level.job, level.job.boxes, level.job.rows.bins, level.job.columns.bins)
         pooled = array_of_sizes(4, sizes, <object>cnp.PyArray_DESCR(<cnp.ndarray>features))
         level.job.features, level.job.output = address(features), address(pooled)
-        return pooled if self.run(op_average, &level, <char*>address(rois)) else None
+        if not self.returns_argmax:
+            return pooled if self.run(operation, &level, <char*>address(rois)) else None
+        if level.job.rows.size * level.job.columns.size > INT32_MAX:
+            return None
+        argmax = array_of_sizes(4, sizes, INT32)
+        level.job.argmax = address(argmax)
+        return (pooled, argmax) if self.run(operation, &level, <char*>address(rois)) else None
 
     cdef gradient(self, grad_output, rois):
         """Return the gradient of the maps, or None if it takes the general path."""
@@ -914,11 +939,10 @@ cdef class PreparedAverage:
         level.request.images = job.box_image
         level.request.boxes = memory + job.boxes * sizeof(wide_int)
         try:
-            if copy_table(table, job.boxes, self.columns, width, job.images,
+            if copy_table(table, job.boxes, self.columns, width, job.images, self.cuts,
                           <char*>level.request.boxes, <wide_int*>memory) >= 0:
                 return False
-            run_level(operation, level)
-            return True
+            return run_level(operation, level) != status_wide_argmax
         finally:
             deallocate(memory)
 
@@ -955,52 +979,53 @@ cdef bint is_native(cnp.ndarray array, int dimensions) noexcept:
             and cnp.PyArray_SIZE(array) > 0)
 
 
-cdef class KeptAverages:
-    """Averages prepared for the options of earlier calls, which are not checked again.
+cdef class KeptCalls:
+    """Calls of a function prepared for the options of earlier ones, which are not checked again.
 
-    Options are compared with their types, so that 1 does not stand for True or 1.0.
+    Its first two arguments are the maps, or the gradient of pooled values, and the boxes. Options
+    are compared with their types, so that 1 does not stand for True or 1.0.
     """
     cdef dict kept
-    cdef int columns
 
-    def __init__(self, int columns):
+    def __init__(self):
         self.kept = {}
-        self.columns = columns
 
-    def keep(self, tuple options, pooling, input_shape=None):
-        """Prepare a forward with such options, or for maps of a shape the backward."""
-        if are_plain(options):
+    def keep(self, tuple args, dict options, prepared):
+        """Let calls with the options of this one be computed by a `PreparedCall`; None is none."""
+        if prepared is not None and are_plain(args, 2) and are_plain(tuple(options.values()), 0):
             if len(self.kept) >= MOST_KEPT:
                 self.kept.clear()
-            self.kept[options] = options, PreparedAverage(pooling, self.columns, input_shape)
+            self.kept[args[2:], tuple(options.items())] = args[2:], options, prepared
 
-    def pool(self, features, rois, tuple options, *others):
-        """Return pooled values, or None if the call takes the general path.
-
-        `others` are arguments that only the general path takes, unless they are None.
-        """
-        prepared = self.prepared(options, others)
-        return None if prepared is None else (<PreparedAverage>prepared).pool(features, rois)
-
-    def gradient(self, grad_output, rois, tuple options, *others):
-        """Return the gradient of the maps, or None if the call takes the general path."""
-        prepared = self.prepared(options, others)
-        return None if prepared is None else (<PreparedAverage>prepared).gradient(grad_output, rois)
-
-    cdef prepared(self, tuple options, tuple others):
-        for other in others:
-            if other is not None:
-                return None
-        if not (keeps_options and are_plain(options)):
+    def prepared(self, tuple args, dict options):
+        """Return what computes calls with such options, or None."""
+        if not keeps_options or not are_plain(args, 2):
             return None
-        found = self.kept.get(options)
+        named = ()
+        if options:
+            if not are_plain(tuple(options.values()), 0):
+                return None
+            named = tuple(options.items())
+        found = self.kept.get((args[2:], named))
         if found is None:
             return None
-        known, prepared = <tuple>found
-        for one, other in zip(options, known):
-            if type(one) is not type(other):
+        known, known_options, prepared = <tuple>found
+        cdef int at = 2
+        for one in <tuple>known:
+            if type(one) is not type(args[at]):
+                return None
+            at += 1
+        for name, one in options.items():
+            if type(one) is not type((<dict>known_options)[name]):
                 return None
         return prepared
+
+    def result(self, tuple args, dict options):
+        """Return the result of a call, or None if it takes the general path."""
+        if len(args) < 2:
+            return None
+        prepared = self.prepared(args, options)
+        return None if prepared is None else (<PreparedCall>prepared).result(args[0], args[1])
 
 
 cdef int MOST_KEPT = 256
@@ -1013,15 +1038,17 @@ def keep_options(bint kept):
     keeps_options = kept
 
 
-cdef bint are_plain(tuple options):
-    """Return whether options are numbers and text of Python, or tuples of int."""
-    for option in options:
+cdef bint are_plain(tuple options, int first):
+    """Return whether options are None, numbers and text of Python, or tuples of int."""
+    cdef int at
+    for at in range(first, len(options)):
+        option = options[at]
         if type(option) is tuple:
             for number in <tuple>option:
                 if type(number) is not int:
                     return False
-        elif not (type(option) is int or type(option) is float or type(option) is bool
-                  or type(option) is str):
+        elif not (option is None or type(option) is int or type(option) is float
+                  or type(option) is bool or type(option) is str):
             return False
     return True
 

@@ -24,8 +24,10 @@ def with_name(error: Exception, operation: str, *, is_traced: bool = False) -> E
     """Return an error with the name of an operation before its text, unless it has one already.
 
     Subclasses, which other libraries raise with more in them than a text, stay as they are.
+    That of a private function, which does a layer's work, is shown without its underscore.
     `is_traced` says that a compiler traces the call: it knows no attributes of errors.
     """
+    operation = operation.lstrip("_")
     is_argument_error = type(error) in (TypeError, ValueError) and error.args
     if not is_argument_error or (not is_traced and hasattr(error, "operation")):
         return error

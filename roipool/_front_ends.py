@@ -22,6 +22,8 @@ import numpy as np
 
 from roipool import _dlpack
 from roipool._arrays import LIBRARY_OF
+from roipool._cpu import KeptCalls
+from roipool._kept import compute_and_keep
 
 # Where the types of a library's arrays are defined, and the package here that serves them.
 _PACKAGES = {
@@ -50,12 +52,13 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
     ``common_library`` finds what does not belong beside it. `takes_sequences` says that the first
     argument may be a list or tuple.
     """
-    first = next(iter(inspect.signature(function).parameters))
+    first, kept = next(iter(inspect.signature(function).parameters)), KeptCalls()
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
         if args and _by_type.get(type(args[0]), _NOT_GIVEN) is None:
-            return function(*args, **kwargs)
+            found = kept.result(args, kwargs)
+            return compute_and_keep(function, kept, args, kwargs) if found is None else found
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is None:
             value = args[0] if args else kwargs.get(first, _NOT_GIVEN)
@@ -64,21 +67,25 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
             return function(*args, **kwargs)
         return front_end.call(function, args, kwargs)
 
+    operation.kept = kept  # type: ignore[attr-defined]  # for tests
     return operation  # type: ignore[return-value]
 
 
 def for_every_array(function: Function) -> Function:
     """Like `by_front_end`, for functions that check their arguments by themselves."""
+    kept = KeptCalls()
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
         if args and _by_type.get(type(args[0]), _NOT_GIVEN) is None:
-            return function(*args, **kwargs)
+            found = kept.result(args, kwargs)
+            return compute_and_keep(function, kept, args, kwargs) if found is None else found
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is None:
             return function(*args, **kwargs)
         return front_end.call(function, args, kwargs)
 
+    operation.kept = kept  # type: ignore[attr-defined]  # for tests
     return operation  # type: ignore[return-value]
 
 

@@ -5,6 +5,7 @@ Level k has 2**-k map cells per image pixel. NumPy's functions and front ends sh
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -64,6 +65,12 @@ def level_areas(
     if last < first:
         raise ValueError(f"max_level must be at least min_level, {first}, got {last}")
     return [size * size * 4.0 ** (each - usual) for each in range(first + 1, last + 1)]
+
+
+@functools.lru_cache(maxsize=256)
+def areas_of_scales(scales: tuple[float, ...]) -> list[float]:
+    """Return the area from which on a box is on each level above the first of a pyramid."""
+    return level_areas(*levels_of_scales(scales), USUAL_SIZE, USUAL["canonical_level"])
 
 
 def levels_by_area(corners: Any, none: Any, areas: Sequence[float]) -> Any:

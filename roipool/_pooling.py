@@ -6,6 +6,7 @@ PyTorch's and JAX's front ends call engines with the same requests.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
@@ -16,7 +17,7 @@ from roipool import _arguments as check
 from roipool import _cpu
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, common_library
-from roipool._definitions import GATHERS, POINTWISE, Definition
+from roipool._definitions import BY_BIN, GATHERS, POINTWISE, Definition
 from roipool._dtypes import FLOATS, POOLED_DTYPES, dtype_name, numpy_dtype
 from roipool._layout import (
     Layout,
@@ -165,6 +166,54 @@ class DeviceEngine(Engine, Protocol):
         """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
 
 
+class Computed(NamedTuple):
+    """How a call was computed that others can be computed like: see ``roipool._kept``.
+
+    Attributes
+    ----------
+    results : tuple
+        Pooled values and argmax, or the gradient.
+    given : tuple
+        The maps or the gradient of pooled values, and the boxes, as the caller gave them.
+    pooling : Pooling
+        The request.
+    columns : int
+        Numbers of a box.
+    shape : tuple of int or None
+        The shape of the maps, of a gradient.
+    kind : mapping
+        The other arguments of `PreparedCall`.
+    """
+
+    results: tuple[Any, ...]
+    given: tuple[Any, Any]
+    pooling: Pooling
+    columns: int
+    shape: Shape4 | None
+    kind: dict[str, bool]
+
+
+class _Last(threading.local):
+    """The last call of this thread, told to who asks for it."""
+
+    is_asked_for = False
+    call: Computed | None = None
+
+
+LAST = _Last()
+
+
+def is_kept(pooling: Pooling) -> bool:
+    """Return whether calls with a request can be prepared: on one map, of bins in rows."""
+    definition = pooling.definition
+    return (
+        definition.name not in BY_BIN
+        and definition.group_size == (1, 1)
+        and definition.depth is None
+        and not pooling.scales
+    )
+
+
 class Verbs(Protocol):
     """What computes results for a library whose arrays are traced or differentiated.
 
@@ -219,7 +268,16 @@ class Call:
         one.
     """
 
-    __slots__ = ("_arrays", "_device", "_dtype", "_form", "engine", "library", "verbs")
+    __slots__ = (
+        "_arrays",
+        "_device",
+        "_dtype",
+        "_form",
+        "_given_regions",
+        "engine",
+        "library",
+        "verbs",
+    )
 
     engine: Engine
     verbs: Verbs | None
@@ -228,6 +286,7 @@ class Call:
 
     def __init__(self, form: Form = CORNERS, /, **arrays: Any) -> None:
         self._arrays, self._form, self._dtype = arrays, form, None
+        self._given_regions: Regions | None = None
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
             if type(value) is not np.ndarray and value is not None:
@@ -245,6 +304,11 @@ class Call:
         if self._device is not None:
             self._device.__exit__(*error)
 
+    @property
+    def is_on_host(self) -> bool:
+        """Whether the arrays are in the host's memory, not on a GPU."""
+        return self._device is None
+
     # ---- Arguments, checked and converted; `form` has the names of those with arrays
 
     def checked_forward(
@@ -261,7 +325,8 @@ class Call:
 
         `dtype` is that of the pooled values, if the caller chooses it.
         """
-        arrays, form, layout = self._arrays, self._form, check.layout(layout)
+        arrays, form = self._arrays, self._form
+        layout = "NCHW" if layout == "NCHW" else check.layout(layout)
         maps = check.features(form.features, arrays[form.features], layout, dtypes)
         if dtype is not None:
             own = dtype_name(self.library.dtype(maps))
@@ -327,14 +392,44 @@ class Call:
         """Return the boxes, for maps of `images` images."""
         arrays, form = self._arrays, self._form
         regions = form.read(arrays[form.boxes], arrays.get(form.indices), images, dtype, form)
-        return regions if self.verbs is None else self._owned(regions)
+        if self.verbs is not None:
+            regions = self._owned(regions)
+        self._given_regions = regions
+        return regions
+
+    def _record(
+        self,
+        result: Any,
+        regions: Regions,
+        pooling: Pooling,
+        shape: Shape4 | None = None,
+        argmax: Any = None,
+        *,
+        is_maximum: bool = False,
+        returns_argmax: bool = False,
+    ) -> None:
+        """Tell who keeps calls how this one was computed, if another can be computed like it.
+
+        That is a call on one map for boxes as the caller gave them, in one table.
+        """
+        form, arrays = self._form, self._arrays
+        cuts = check.TABLE_READERS.get(form.read)
+        if cuts is None or regions is not self._given_regions or not is_kept(pooling):
+            return
+        if self._dtype is not None or arrays.get("out") is not None:
+            return
+        given = arrays[form.features if shape is None else form.grad_output], arrays[form.boxes]
+        results = (result,) if argmax is None else (result, argmax)
+        columns = len(form.columns)
+        kind = {"cuts": cuts, "is_maximum": is_maximum, "returns_argmax": returns_argmax}
+        LAST.call = Computed(results, given, pooling, columns, shape, kind)
 
     def _owned(self, regions: Regions) -> Regions:
         """Return regions as arrays of the call's library: those of an empty list are NumPy's."""
-        boxes, indices, levels = (
+        owned = [
             self.library.owned(each) if isinstance(each, np.ndarray) else each for each in regions
-        )
-        return Regions(boxes, indices, levels)
+        ]
+        return Regions(*owned)
 
     def mask(self, regions: Regions, pooling: Pooling) -> Array | None:
         """Return the weights of bins, checked, in the order of the layout; None without a mask."""
@@ -361,7 +456,10 @@ class Call:
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Result:
         """Average forward."""
         if self.verbs is not None:
-            return self._returned(self.verbs.average(features, regions, pooling))
+            result = self._returned(self.verbs.average(features, regions, pooling))
+            if LAST.is_asked_for:
+                self._record(result, regions, pooling)
+            return result
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         groups = pooling.definition.group_size
         shape = pooled_shape(features[0].shape, count, size, layout, groups)
@@ -370,10 +468,12 @@ class Call:
             features, regions = self._one_of_alike(features, regions)
         if self._dtype is None:
             self.engine.average(features, regions, pooling, result)
+            if LAST.is_asked_for and self.library is NUMPY:
+                self._record(result, regions, pooling)
         else:
             for part, values in self._boxes_at_once(features, regions, pooling, result):
                 self.engine.average(features, part, pooling, values)
-        return self._filled(result)
+        return result if self._arrays.get("out") is None else self._filled(result)
 
     def average_backward(
         self, grad_output: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
@@ -386,6 +486,8 @@ class Call:
             )
         result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
+        if LAST.is_asked_for and self.library is NUMPY:
+            self._record(result, regions, pooling, input_shape)
         return self._filled(result)
 
     def average_backward_of_maps(
@@ -445,6 +547,9 @@ class Call:
             argmax = self.engine.maximum(
                 features, regions, pooling, result, return_argmax=return_argmax
             )
+            if LAST.is_asked_for and self.library is NUMPY:
+                kind = {"is_maximum": True, "returns_argmax": return_argmax}
+                self._record(result, regions, pooling, None, argmax, **kind)
             return self._filled(result), argmax
         argmax, at_once = None, len(result) if return_argmax else 0
         for part, values in self._boxes_at_once([features], regions, pooling, result, at_once):

@@ -79,8 +79,8 @@ class VolumeCall(Call):
         count = volume_channels(features.shape, self._layout)
         shape = volume_of(regions.boxes.shape[0], count, size, self._layout)
         if self.verbs is not None:
-            maps = [merged(features, self._layout)]
-            return self._returned(self.verbs.average(maps, regions, pooling).reshape(shape))
+            own = [merged(features, self._layout)]
+            return self._returned(self.verbs.average(own, regions, pooling).reshape(shape))
         result = self._result(shape, [features], pooling.layout)
         maps: Sequence[Array] = [merged(features, self._layout)]
         if features.size == 0:

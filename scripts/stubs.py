@@ -2,7 +2,7 @@
 
     python scripts/stubs.py
 
-`roipool/torch/__init__.pyi` and the stubs of `roipool.jax` and `roipool.dask` declare the functions
+`roipool/jax/__init__.pyi` and the stub of `roipool.dask` declare the functions
 of the table `roipool._requests.public_functions`, with NumPy's signatures in the types of the
 library, and the package's other exports. The libraries are not needed.
 `tests/package/test_types.py` compares the committed files with the script's output.
@@ -54,17 +54,6 @@ class FrontEnd(NamedTuple):
 
 
 FRONT_ENDS = {
-    "torch": FrontEnd(
-        "Tensor",
-        {
-            "ArrayT": "Tensor",
-            "AnyArray": "Tensor",
-            "Boxes": "Tensor | Sequence[Tensor]",
-            "Numbers": "Tensor",
-            "PooledDType": "dtype | str",
-        },
-        {"Tensor": "torch", "dtype": "torch"},
-    ),
     "jax": FrontEnd(
         "Array",
         {

@@ -14,11 +14,10 @@ from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roipool._arrays import _numpy
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = Any  # of any library: functions say more to users with `ArrayT`
 
 
 class Library(Protocol):
@@ -142,6 +141,9 @@ class _Libraries(dict[type, "Library | None"]):
 LIBRARY_OF = _Libraries({np.ndarray: NUMPY, list: None, tuple: None})
 
 
+_HOST_TYPES = frozenset({np.ndarray, int, float, list, tuple, str})
+
+
 def is_array(value: Any) -> bool:
     """Return whether a value is an array of a supported library."""
     return LIBRARY_OF[type(value)] is not None
@@ -172,6 +174,8 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
             parts += value
         else:
             parts.append(value)
+    if _HOST_TYPES.issuperset(map(type, parts)):  # the usual call on a host
+        return NUMPY, None
     for part in parts:
         library = LIBRARY_OF[type(part)]
         if library is not None and library.verbs is not None:
@@ -249,7 +253,7 @@ def refuse_masks(name: str, parts: Sequence[Any]) -> None:
             )
 
 
-_may_stand_beside: set[type] = {np.ndarray, int, float, list, tuple, str}  # a cache, too
+_may_stand_beside: set[type] = {*_HOST_TYPES}  # a cache, too
 
 
 def refuse_other_arrays(parts: Sequence[Any], values: Mapping[str, Any]) -> None:

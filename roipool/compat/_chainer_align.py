@@ -13,6 +13,7 @@ from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 
 SamplingRatio: TypeAlias = int | Sequence[int | None] | None
@@ -74,13 +75,13 @@ def _definition(spatial_scale: float, sampling_ratio: SamplingRatio) -> Definiti
 
 @for_every_array
 def roi_average_align_2d(
-    x: Array,
+    x: ArrayT,
     rois: Any,
     roi_indices: Any,
     outsize: int | Sequence[int],
     spatial_scale: float,
     sampling_ratio: SamplingRatio = None,
-) -> Array:
+) -> ArrayT:
     """Average ROI align as ``chainer.functions.roi_average_align_2d``.
 
     Parameters
@@ -125,13 +126,13 @@ def roi_average_align_2d(
 
 @for_every_array
 def roi_average_align_2d_backward(
-    gy: Array,
+    gy: ArrayT,
     rois: Any,
     roi_indices: Any,
     x_shape: Sequence[int],
     spatial_scale: float,
     sampling_ratio: SamplingRatio = None,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_average_align_2d` with respect to `x`.
 
     Parameters
@@ -160,7 +161,7 @@ def roi_average_align_2d_backward(
 
 @for_every_array
 def roi_max_align_2d(
-    x: Array,
+    x: ArrayT,
     rois: Any,
     roi_indices: Any,
     outsize: int | Sequence[int],
@@ -168,7 +169,7 @@ def roi_max_align_2d(
     sampling_ratio: SamplingRatio = None,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Maximum ROI align as ``chainer.functions.roi_max_align_2d``.
 
     Parameters
@@ -209,14 +210,14 @@ def roi_max_align_2d(
 
 @for_every_array
 def roi_max_align_2d_backward(
-    gy: Array,
-    argmax: Array,
+    gy: ArrayT,
+    argmax: ArrayT,
     rois: Any,
     roi_indices: Any,
     x_shape: Sequence[int],
     spatial_scale: float,
     sampling_ratio: SamplingRatio = None,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_max_align_2d` with respect to `x`.
 
     Parameters

@@ -95,18 +95,25 @@ def numbered_boxes(
     form: Form,
     *,
     unknown_image: Literal["error", "zero"] = "error",
+    may_be_negative: bool = True,
 ) -> Regions:
     """Return boxes of shape (K, 5) or (K, 6), with the batch column truncated to integers as in C.
 
     A box of an image that does not exist is an error or, depending on the system and always on a
-    GPU, where batch indices are not checked, pools to nothing and has no gradient.
+    GPU, where batch indices are not checked, pools to nothing and has no gradient. Unless they
+    `may_be_negative`, numbers below 0 that are truncated to 0 are errors, too.
     """
     width = len(form.columns) + 1
     shape = f"(K, {width}): batch index, {', '.join(form.columns)}"
     table = check.box_table(form.boxes, rois, (width,), shape)
-    library, indices = library_of(table), table[:, 0]
+    library, indices = LIBRARY_OF[type(table)] or NUMPY, table[:, 0]
     checked = library.checked_values(indices)
     if checked is not None:
+        if not may_be_negative and bool((checked < 0).any()):
+            row = int((checked < 0).argmax())
+            raise ValueError(
+                f"{form.boxes}[{row}, 0] is {checked[row]}, but it must not be negative"
+            )
         numbers, row = _cpu.whole_numbers(checked, images, True)
         if row >= 0 and unknown_image == "error":
             raise ValueError(
@@ -122,16 +129,10 @@ def boxes_of_images(boxes: Any, _: None, images: int, dtype: np.dtype[Any], form
     """Return boxes in torchvision's forms: (K, 5), or a list of (L, 4) for the first images."""
     if isinstance(boxes, (list, tuple)) and any(check.rank(item) == 2 for item in boxes):
         return _regions_per_image(boxes, images, dtype)
-    table = check.number_array(form.boxes, boxes)
-    checked = library_of(table).checked_values(table)
-    if checked is not None and checked.ndim == 2 and checked.shape[1] == 5:
-        is_negative = checked[:, 0] < 0
-        if is_negative.any():
-            row = int(is_negative.argmax())
-            raise ValueError(
-                f"{form.boxes}[{row}, 0] is {checked[row, 0]}, but it must not be negative"
-            )
-    return numbered_boxes(table, None, images, dtype, form)
+    return numbered_boxes(boxes, None, images, dtype, form, may_be_negative=False)
+
+
+check.TABLE_READERS |= {numbered_boxes: True, boxes_of_images: True}
 
 
 def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:

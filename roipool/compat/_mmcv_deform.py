@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
 from roipool._arguments import Form
@@ -12,6 +12,7 @@ from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
 
@@ -40,14 +41,14 @@ def _form(offset: Array | None) -> tuple[Form, str]:
 @for_every_array
 @publishes_gradient()
 def deform_roi_pool(
-    input: Array,
+    input: ArrayT,
     rois: Any,
-    offset: Array | None,
+    offset: ArrayT | None,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
     gamma: float = 0.1,
-) -> Array:
+) -> ArrayT:
     """Deformable ROI pooling as ``mmcv.ops.deform_roi_pool``.
 
     Parameters
@@ -104,14 +105,14 @@ def deform_roi_pool(
 
 @for_every_array
 def deform_roi_pool_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
-    offset: Array | None,
+    offset: ArrayT | None,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
     gamma: float = 0.1,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`deform_roi_pool` with respect to `input`.
 
     Parameters
@@ -141,16 +142,16 @@ def deform_roi_pool_backward(
 
 @for_every_array
 def deform_roi_pool_backward_offset(
-    grad_output: Array,
-    input: Array,
+    grad_output: ArrayT,
+    input: ArrayT,
     rois: Any,
-    offset: Array,
+    offset: ArrayT,
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
     gamma: float = 0.1,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`deform_roi_pool` with respect to `offset`.
 
     As in the original, the weights of a sample that is held at the border of the map are those of
@@ -197,8 +198,10 @@ class DeformRoIPool(Layer):
         self.sampling_ratio: int = check.whole_number("sampling_ratio", sampling_ratio)
         self.gamma: float = check.real_number("gamma", gamma)
 
-    def forward(self, input: Array, rois: Any, offset: Array | None = None) -> Array:
+    def forward(self, input: ArrayT, rois: Any, offset: ArrayT | None = None) -> ArrayT:
         """Pool `rois` from `input`, with bins moved by `offset`."""
-        return deform_roi_pool(input, rois, offset, *vars(self).values())
+        options = self.output_size, self.spatial_scale, self.sampling_ratio, self.gamma
+        return deform_roi_pool(input, rois, offset, *options)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

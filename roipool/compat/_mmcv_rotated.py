@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated
 from roipool.compat._layers import Layer
@@ -30,14 +31,14 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool, clockwise: 
 
 @for_every_array
 def roi_align_rotated(
-    input: Array,
+    input: ArrayT,
     rois: Any,
     output_size: int | Sequence[int],
     spatial_scale: float,
     sampling_ratio: int = 0,
     aligned: bool = True,
     clockwise: bool = False,
-) -> Array:
+) -> ArrayT:
     """ROI align of rotated boxes as ``mmcv.ops.roi_align_rotated``.
 
     Parameters
@@ -91,14 +92,14 @@ def roi_align_rotated(
 
 @for_every_array
 def roi_align_rotated_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
     input_shape: Sequence[int],
     spatial_scale: float,
     sampling_ratio: int = 0,
     aligned: bool = True,
     clockwise: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align_rotated` with respect to `input`.
 
     Parameters
@@ -142,7 +143,7 @@ class RoIAlignRotated(Layer):
         self.aligned: bool = check.flag("aligned", aligned)
         self.clockwise: bool = check.flag("clockwise", clockwise)
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         return roi_align_rotated(
             input,
@@ -154,7 +155,8 @@ class RoIAlignRotated(Layer):
             self.clockwise,
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class _Orientations:
@@ -231,14 +233,14 @@ class _RiRoI(NamedTuple):
 
 @for_every_array
 def riroi_align_rotated(
-    features: Array,
+    features: ArrayT,
     rois: Any,
     out_size: int | Sequence[int],
     spatial_scale: float,
     num_samples: int = 0,
     num_orientations: int = 8,
     clockwise: bool = False,
-) -> Array:
+) -> ArrayT:
     """Rotation-invariant ROI align as ``mmcv.ops.riroi_align_rotated``.
 
     Channels come in groups of `num_orientations`, one channel for each direction. Each output
@@ -303,14 +305,14 @@ def riroi_align_rotated(
 
 @for_every_array
 def riroi_align_rotated_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
     input_shape: Sequence[int],
     spatial_scale: float,
     num_samples: int = 0,
     num_orientations: int = 8,
     clockwise: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`riroi_align_rotated` with respect to `features`.
 
     Parameters
@@ -361,7 +363,7 @@ class RiRoIAlignRotated(Layer):
         self.num_orientations: int = check.whole_number("num_orientations", num_orientations)
         self.clockwise: bool = check.flag("clockwise", clockwise)
 
-    def forward(self, features: Array, rois: Any) -> Array:
+    def forward(self, features: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `features`."""
         return riroi_align_rotated(
             features,
@@ -373,4 +375,5 @@ class RiRoIAlignRotated(Layer):
             self.clockwise,
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -8,10 +8,10 @@ from typing import Any
 
 from roipool import _arguments as check
 from roipool._arguments import Form
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._errors import shown
 from roipool._front_ends import for_every_array
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat import _deformable_ps as deformable
 
@@ -53,9 +53,9 @@ def _deformable(
 
 @for_every_array
 def contrib_DeformablePSROIPooling(  # noqa: N802
-    data: Array,
+    data: ArrayT,
     rois: Any,
-    trans: Array | None,
+    trans: ArrayT | None,
     spatial_scale: float,
     output_dim: int,
     group_size: int,
@@ -66,7 +66,7 @@ def contrib_DeformablePSROIPooling(  # noqa: N802
     no_trans: bool = False,
     *,
     name: str | None = None,
-) -> Array:
+) -> ArrayT:
     """Deformable position-sensitive pooling like ``mxnet.contrib.DeformablePSROIPooling``.
 
     Parameters
@@ -139,9 +139,9 @@ def contrib_DeformablePSROIPooling(  # noqa: N802
 
 @for_every_array
 def contrib_DeformablePSROIPooling_backward(  # noqa: N802
-    out_grad: Array,
+    out_grad: ArrayT,
     rois: Any,
-    trans: Array | None,
+    trans: ArrayT | None,
     data_shape: Sequence[int],
     spatial_scale: float,
     output_dim: int,
@@ -151,7 +151,7 @@ def contrib_DeformablePSROIPooling_backward(  # noqa: N802
     sample_per_part: int = 1,
     trans_std: float = 0.0,
     no_trans: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`contrib_DeformablePSROIPooling` for `data`; 0 for `rois`.
 
     Parameters
@@ -188,10 +188,10 @@ trans_std, no_trans
 
 @for_every_array
 def contrib_DeformablePSROIPooling_backward_trans(  # noqa: N802
-    out_grad: Array,
-    data: Array,
+    out_grad: ArrayT,
+    data: ArrayT,
     rois: Any,
-    trans: Array,
+    trans: ArrayT,
     spatial_scale: float,
     output_dim: int,
     group_size: int,
@@ -199,7 +199,7 @@ def contrib_DeformablePSROIPooling_backward_trans(  # noqa: N802
     part_size: int = 0,
     sample_per_part: int = 1,
     trans_std: float = 0.0,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`contrib_DeformablePSROIPooling` for `trans`.
 
     As in MXNet it is 0 for a sample at a whole coordinate, where interpolation has a kink.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 from roipool import _arguments as check
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._deformable_ps import ExactCall, placed
 from roipool.compat._openvino_pooling import POOL_FORM
@@ -35,9 +35,9 @@ def _definition(
 
 @for_every_array
 def DeformablePSROIPooling(  # noqa: N802 - OpenVINO's name
-    feature_maps: Array,
+    feature_maps: ArrayT,
     coords: Any,
-    offsets: Array | None = None,
+    offsets: ArrayT | None = None,
     *,
     output_dim: int,
     spatial_scale: float,
@@ -47,7 +47,7 @@ def DeformablePSROIPooling(  # noqa: N802 - OpenVINO's name
     spatial_bins_y: int = 1,
     trans_std: float = 1.0,
     part_size: int = 1,
-) -> Array:
+) -> ArrayT:
     """Deformable position-sensitive pooling, as the OpenVINO operation of opset 1.
 
     Parameters
@@ -112,9 +112,9 @@ def DeformablePSROIPooling(  # noqa: N802 - OpenVINO's name
 
 @for_every_array
 def DeformablePSROIPooling_backward(  # noqa: N802
-    grad_output: Array,
+    grad_output: ArrayT,
     coords: Any,
-    offsets: Array | None,
+    offsets: ArrayT | None,
     input_shape: Sequence[int],
     *,
     output_dim: int,
@@ -125,7 +125,7 @@ def DeformablePSROIPooling_backward(  # noqa: N802
     spatial_bins_y: int = 1,
     trans_std: float = 1.0,
     part_size: int = 1,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`DeformablePSROIPooling` for the maps, which OpenVINO lacks.
 
     Parameters

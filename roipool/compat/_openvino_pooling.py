@@ -17,6 +17,7 @@ from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call, MaxRules, Pooling
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 
 Method: TypeAlias = Literal["max", "bilinear"]
@@ -56,12 +57,12 @@ def _pool(method: str, spatial_scale: float) -> Definition:
 
 @for_every_array
 def ROIPooling(  # noqa: N802 - OpenVINO's name
-    input: Array,
+    input: ArrayT,
     coords: Any,
     output_size: Sequence[int],
     spatial_scale: float,
     method: Method = "max",
-) -> Array:
+) -> ArrayT:
     """ROI pooling, or crops, as the OpenVINO operation of opsets 1 and 2.
 
     Parameters
@@ -113,12 +114,12 @@ def ROIPooling(  # noqa: N802 - OpenVINO's name
 
 @for_every_array
 def ROIPooling_backward(  # noqa: N802
-    grad_output: Array,
-    input: Array,
+    grad_output: ArrayT,
+    input: ArrayT,
     coords: Any,
     spatial_scale: float,
     method: Method = "max",
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ROIPooling` with respect to `input`.
 
     Parameters
@@ -222,7 +223,7 @@ def _computed(array: Array) -> Array:
 
 @for_every_array
 def PSROIPooling(  # noqa: N802 - OpenVINO's name
-    input: Array,
+    input: ArrayT,
     coords: Any,
     output_dim: int,
     group_size: int,
@@ -230,7 +231,7 @@ def PSROIPooling(  # noqa: N802 - OpenVINO's name
     spatial_bins_x: int = 1,
     spatial_bins_y: int = 1,
     mode: PSMode = "average",
-) -> Array:
+) -> ArrayT:
     """Position-sensitive ROI pooling, or crops, as the OpenVINO operation of opset 1.
 
     Parameters
@@ -294,7 +295,7 @@ def PSROIPooling(  # noqa: N802 - OpenVINO's name
 
 @for_every_array
 def PSROIPooling_backward(  # noqa: N802
-    grad_output: Array,
+    grad_output: ArrayT,
     coords: Any,
     input_shape: Sequence[int],
     output_dim: int,
@@ -303,7 +304,7 @@ def PSROIPooling_backward(  # noqa: N802
     spatial_bins_x: int = 1,
     spatial_bins_y: int = 1,
     mode: PSMode = "average",
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`PSROIPooling` with respect to `input`.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, Pooling
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
 
@@ -30,13 +31,13 @@ def _align(spatial_scale: float, sampling_ratio: int) -> Definition:
 @for_every_array
 @publishes_gradient()
 def ps_roi_pool(
-    input: Array,
+    input: ArrayT,
     boxes: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
     return_mapping: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Position-sensitive ROI pooling like ``torchvision.ops.ps_roi_pool``.
 
     Parameters
@@ -90,18 +91,18 @@ def ps_roi_pool(
             return pooled
         xp, sizes = call.library.xp(), pooled.shape[1:]
         channels = xp.arange(math.prod(sizes), dtype=np.int32).reshape(1, *sizes)
-        return pooled, xp.ascontiguousarray(xp.broadcast_to(channels, pooled.shape))
+        return pooled, channels + xp.zeros((pooled.shape[0], 1, 1, 1), np.int32)
 
 
 @for_every_array
 def ps_roi_pool_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ps_roi_pool` with respect to `input`.
 
     Parameters
@@ -136,12 +137,12 @@ def ps_roi_pool_backward(
 
 @for_every_array
 def ps_roi_align(
-    input: Array,
+    input: ArrayT,
     boxes: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
-) -> Array:
+) -> ArrayT:
     """Position-sensitive ROI align like ``torchvision.ops.ps_roi_align``.
 
     Parameters
@@ -202,12 +203,12 @@ def _are_flat(regions: Regions, pooling: Pooling) -> Array:
 
 @for_every_array
 def ps_roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ps_roi_align` with respect to `input`.
 
     Parameters
@@ -241,13 +242,14 @@ class PSRoIPool(Layer):
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         pooled = ps_roi_pool(input, rois, self.output_size, self.spatial_scale)
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class PSRoIAlign(Layer):
@@ -260,8 +262,9 @@ class PSRoIAlign(Layer):
         self.spatial_scale = spatial_scale
         self.sampling_ratio = sampling_ratio
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         return ps_roi_align(input, rois, self.output_size, self.spatial_scale, self.sampling_ratio)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -8,11 +8,11 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Form
-from roipool._arrays import Array
 from roipool._dtypes import BYTES
 from roipool._errors import shown
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 
 QUANTISED_FORM = Form(
@@ -24,7 +24,7 @@ LEAST_STEP, GREATEST_STEP = 1e-36, 1e36
 
 @for_every_array
 def qroi_align(
-    input: Array,
+    input: ArrayT,
     rois: Any,
     input_scale: float,
     input_zero_point: int,
@@ -33,7 +33,7 @@ def qroi_align(
     pooled_width: int,
     sampling_ratio: int,
     aligned: bool,
-) -> Array:
+) -> ArrayT:
     """Average ROI align of quantised maps like ``torch.ops.torchvision.qroi_align``.
 
     A code ``q`` stands for the number ``input_scale * (q - input_zero_point)``, and so do the

@@ -19,7 +19,9 @@ from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._layout import Shape4
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
+from roipool.compat._caffe_loops import visits
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
 
 FORM = Form(
@@ -39,8 +41,8 @@ def _check_bins(gradient: Array, pooled_h: Any, pooled_w: Any) -> None:
 @for_every_array
 @publishes_gradient("argmax")
 def roi_pooling(
-    bottom: Array, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
-) -> tuple[Array, Array]:
+    bottom: ArrayT, rois: Any, pooled_h: int, pooled_w: int, spatial_scale: float
+) -> tuple[ArrayT, ArrayT]:
     """Max ROI pooling like Caffe's ``ROIPooling`` layer.
 
     Parameters
@@ -86,8 +88,8 @@ def roi_pooling(
 
 @for_every_array
 def roi_pooling_backward(
-    top_diff: Array,
-    argmax: Array,
+    top_diff: ArrayT,
+    argmax: ArrayT,
     rois: Any,
     bottom_shape: Sequence[int],
     pooled_h: int,
@@ -95,7 +97,7 @@ def roi_pooling_backward(
     spatial_scale: float,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_pooling` with respect to `bottom`, as gathered by Caffe.
 
     For each cell, Caffe visits the bins that may contain it, of boxes whose rounded ends enclose
@@ -148,13 +150,13 @@ def _align_scale(spatial_scale: float, scale_pred: Any) -> float:
 @for_every_array
 @publishes_gradient("argmax_x", "argmax_y")
 def roi_align(
-    bottom: Array,
+    bottom: ArrayT,
     rois: Any,
     pooled_h: int,
     pooled_w: int,
     spatial_scale: float,
     scale_pred: Any = None,
-) -> tuple[Array, Array, Array]:
+) -> tuple[ArrayT, ArrayT, ArrayT]:
     """Max ROI align like the ``ROIAlign`` layer for Caffe.
 
     Samples are one cell apart, from the start of each bin; boxes are one cell longer than their
@@ -214,9 +216,9 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    top_diff: Array,
-    argmax_x: Array,
-    argmax_y: Array,
+    top_diff: ArrayT,
+    argmax_x: ArrayT,
+    argmax_y: ArrayT,
     rois: Any,
     bottom_shape: Sequence[int],
     pooled_h: int,
@@ -225,13 +227,15 @@ def roi_align_backward(
     scale_pred: Any = None,
     *,
     exact_gradient: bool = False,
-) -> Array:
-    """Return the gradient of :func:`roi_align` with respect to `bottom`.
+) -> ArrayT:
+    """Return the gradient of :func:`roi_align` with respect to `bottom`, as the layer's loops do.
 
-    Like the original, it gives the whole gradient to the cell (argmax_y, argmax_x), whatever the
-    weights of the forward. The original's loops also reach one bin too far, where they read other
-    boxes' values or beyond the array, and they miss bins of boxes that its rounding enlarges;
-    neither is reproduced.
+    A bin gives its whole gradient to the cell (argmax_y, argmax_x), whatever the weights of the
+    forward. For each cell, the layer visits bins of boxes that it rounds outwards first: it misses
+    the argmax of some bins. The last row and column of bins that it visits may be one too many.
+    What it finds there is the first bin of the next row, or a bin of the next channel or box, which
+    it counts if the argmax is the same cell. After the last box, it reads beyond its arrays; such
+    bins count nothing here.
 
     Parameters
     ----------
@@ -264,6 +268,9 @@ def roi_align_backward(
         y = _whole_positions("argmax_y", argmax_y, gradient)
         if not check.flag("exact_gradient", exact_gradient):
             cells = _winning_cells(call, y, x, shape)
+            gradient, cells = visits(
+                call.library, gradient, cells, regions, placed.scale, max(shape[3], 1)
+            )
             named = pooling._replace(rules=CELLS_FROM_LOWEST_FLOAT32)
             return call.maximum_backward(gradient, cells, regions, named, shape)
         # A truncated position identifies the only sample of the bin within the cell, since samples

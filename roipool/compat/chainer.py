@@ -21,6 +21,7 @@ from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, MaxRules, Pooling
+from roipool._types import ArrayT
 from roipool.compat import _chainer_align
 from roipool.compat import _conventions as conventions
 from roipool.compat._chainer_align import (
@@ -94,14 +95,14 @@ def _rounded(table: Array, scale: float) -> Array:
 @for_every_array
 @publishes_gradient("argmax")
 def roi_pooling_2d(
-    x: Array,
+    x: ArrayT,
     rois: Any,
     outh: int,
     outw: int,
     spatial_scale: float,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Max ROI pooling as ``chainer.functions.roi_pooling_2d``.
 
     Parameters
@@ -155,8 +156,8 @@ def roi_pooling_2d(
 
 @for_every_array
 def roi_pooling_2d_backward(
-    gy: Array,
-    argmax: Array,
+    gy: ArrayT,
+    argmax: ArrayT,
     rois: Any,
     x_shape: Sequence[int],
     outh: int,
@@ -164,7 +165,7 @@ def roi_pooling_2d_backward(
     spatial_scale: float,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_pooling_2d` with respect to `x`, as in Chainer.
 
     As in Caffe, a cell gets gradients only from boxes whose rounded ends enclose it: a reversed
@@ -219,14 +220,14 @@ def _beginning(regions: Regions) -> Regions:
 
 @for_every_array
 def roi_max_pooling_2d(
-    x: Array,
+    x: ArrayT,
     rois: Any,
     roi_indices: Any,
     outsize: int | Sequence[int],
     spatial_scale: float,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Max ROI pooling as ``chainer.functions.roi_max_pooling_2d``.
 
     The cells are those of :func:`roi_average_pooling_2d`: the last row and column of a rounded box
@@ -284,13 +285,13 @@ def roi_max_pooling_2d(
 
 @for_every_array
 def roi_max_pooling_2d_backward(
-    gy: Array,
-    argmax: Array,
+    gy: ArrayT,
+    argmax: ArrayT,
     rois: Any,
     roi_indices: Any,
     x_shape: Sequence[int],
     spatial_scale: float,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_max_pooling_2d` with respect to `x`.
 
     Parameters
@@ -324,12 +325,12 @@ def roi_max_pooling_2d_backward(
 
 @for_every_array
 def roi_average_pooling_2d(
-    x: Array,
+    x: ArrayT,
     rois: Any,
     roi_indices: Any,
     outsize: int | Sequence[int],
     spatial_scale: float,
-) -> Array:
+) -> ArrayT:
     """Average ROI pooling as ``chainer.functions.roi_average_pooling_2d``.
 
     Parameters
@@ -371,8 +372,8 @@ def roi_average_pooling_2d(
 
 @for_every_array
 def roi_average_pooling_2d_backward(
-    gy: Array, rois: Any, roi_indices: Any, x_shape: Sequence[int], spatial_scale: float
-) -> Array:
+    gy: ArrayT, rois: Any, roi_indices: Any, x_shape: Sequence[int], spatial_scale: float
+) -> ArrayT:
     """Return the gradient of :func:`roi_average_pooling_2d` with respect to `x`.
 
     Parameters

@@ -24,6 +24,7 @@ from roipool._errors import shown
 from roipool._front_ends import for_every_array
 from roipool._layout import groups_of_bins
 from roipool._pooling import DEFAULT_RULES, Call, MaxRules, Pooling
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._chainer_align import (
     ALIGN_FORM,
@@ -150,13 +151,13 @@ def _checked(
 
 @for_every_array
 def ps_roi_average_pooling_2d(
-    x: Array,
+    x: ArrayT,
     rois: Any,
     roi_indices: Any,
     outsize: Outsize,
     spatial_scale: float,
     group_size: int,
-) -> Array:
+) -> ArrayT:
     """Position-sensitive average pooling as ``chainercv.functions.ps_roi_average_pooling_2d``.
 
     Parameters
@@ -205,13 +206,13 @@ def ps_roi_average_pooling_2d(
 
 @for_every_array
 def ps_roi_average_pooling_2d_backward(
-    gy: Array,
+    gy: ArrayT,
     rois: Any,
     roi_indices: Any,
     x_shape: Sequence[int],
     spatial_scale: float,
     group_size: int,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ps_roi_average_pooling_2d` with respect to `x`.
 
     Parameters
@@ -240,7 +241,7 @@ def ps_roi_average_pooling_2d_backward(
 
 @for_every_array
 def ps_roi_max_pooling_2d(
-    x: Array,
+    x: ArrayT,
     rois: Any,
     roi_indices: Any,
     outsize: Outsize,
@@ -248,7 +249,7 @@ def ps_roi_max_pooling_2d(
     group_size: int,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Position-sensitive maximum pooling as ``chainercv.functions.ps_roi_max_pooling_2d``.
 
     Parameters
@@ -285,14 +286,14 @@ def ps_roi_max_pooling_2d(
 
 @for_every_array
 def ps_roi_max_pooling_2d_backward(
-    gy: Array,
-    argmax: Array,
+    gy: ArrayT,
+    argmax: ArrayT,
     rois: Any,
     roi_indices: Any,
     x_shape: Sequence[int],
     spatial_scale: float,
     group_size: int,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ps_roi_max_pooling_2d` with respect to `x`.
 
     Parameters
@@ -324,14 +325,14 @@ def ps_roi_max_pooling_2d_backward(
 
 @for_every_array
 def ps_roi_average_align_2d(
-    x: Array,
+    x: ArrayT,
     rois: Any,
     roi_indices: Any,
     outsize: Outsize,
     spatial_scale: float,
     group_size: int,
     sampling_ratio: SamplingRatio = None,
-) -> Array:
+) -> ArrayT:
     """Position-sensitive average ROI align as ``chainercv.functions.ps_roi_average_align_2d``.
 
     Parameters
@@ -372,14 +373,14 @@ def ps_roi_average_align_2d(
 
 @for_every_array
 def ps_roi_average_align_2d_backward(
-    gy: Array,
+    gy: ArrayT,
     rois: Any,
     roi_indices: Any,
     x_shape: Sequence[int],
     spatial_scale: float,
     group_size: int,
     sampling_ratio: SamplingRatio = None,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ps_roi_average_align_2d` with respect to `x`.
 
     Parameters
@@ -410,7 +411,7 @@ def ps_roi_average_align_2d_backward(
 
 @for_every_array
 def ps_roi_max_align_2d(
-    x: Array,
+    x: ArrayT,
     rois: Any,
     roi_indices: Any,
     outsize: Outsize,
@@ -419,7 +420,7 @@ def ps_roi_max_align_2d(
     sampling_ratio: SamplingRatio = None,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Position-sensitive maximum ROI align as ``chainercv.functions.ps_roi_max_align_2d``.
 
     Parameters
@@ -456,15 +457,15 @@ def ps_roi_max_align_2d(
 
 @for_every_array
 def ps_roi_max_align_2d_backward(
-    gy: Array,
-    argmax: Array,
+    gy: ArrayT,
+    argmax: ArrayT,
     rois: Any,
     roi_indices: Any,
     x_shape: Sequence[int],
     spatial_scale: float,
     group_size: int,
     sampling_ratio: SamplingRatio = None,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ps_roi_max_align_2d` with respect to `x`.
 
     Parameters

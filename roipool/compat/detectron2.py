@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from roipool._arguments import Form, Regions
 from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
+from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling, check_sizes
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated, torchvision
 from roipool.compat._layers import Layer
@@ -28,6 +30,76 @@ def _rounded_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: 
 
 FORM = Form(features="input", read=_rounded_boxes)
 ROTATED_FORM = check.ROTATED._replace(features="input", read=_rotated.boxes_in_degrees)
+
+
+@for_every_array
+def _roi_align(
+    input: ArrayT,
+    rois: Any,
+    output_size: int | Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> ArrayT:
+    """Return what :class:`ROIAlign` with these options returns."""
+    with Call(FORM, input=input, rois=rois) as call:
+        definition = _align(spatial_scale, sampling_ratio, aligned)
+        maps, regions, pooling = call.checked_forward(definition, output_size)
+        return call.average([maps], regions, pooling)
+
+
+@for_every_array
+def _roi_align_backward(
+    grad_output: ArrayT,
+    rois: Any,
+    input_shape: Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> ArrayT:
+    """Return the gradient of :func:`_roi_align` with respect to the maps."""
+    with Call(FORM, grad_output=grad_output, rois=rois) as call:
+        definition = _align(spatial_scale, sampling_ratio, aligned)
+        return call.average_backward(*call.checked_backward(definition, input_shape))
+
+
+def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
+    scale = check.real_number("spatial_scale", spatial_scale)
+    return conventions.roi_align_definition(scale, sampling_ratio, aligned)
+
+
+@for_every_array
+def _roi_align_rotated(
+    input: ArrayT,
+    rois: Any,
+    output_size: int | Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int,
+) -> ArrayT:
+    """Return what :class:`ROIAlignRotated` with these options returns."""
+    with Call(ROTATED_FORM, input=input, rois=rois) as call:
+        definition = _align_rotated(spatial_scale, sampling_ratio)
+        maps, regions, pooling = call.checked_forward(definition, output_size)
+        return call.average([maps], regions, pooling)
+
+
+@for_every_array
+def _roi_align_rotated_backward(
+    grad_output: ArrayT,
+    rois: Any,
+    input_shape: Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int,
+) -> ArrayT:
+    """Return the gradient of :func:`_roi_align_rotated` with respect to the maps."""
+    with Call(ROTATED_FORM, grad_output=grad_output, rois=rois) as call:
+        definition = _align_rotated(spatial_scale, sampling_ratio)
+        return call.average_backward(*call.checked_backward(definition, input_shape))
+
+
+def _align_rotated(spatial_scale: float, sampling_ratio: int) -> Definition:
+    scale = conventions.float32_number("spatial_scale", spatial_scale)
+    return _rotated.definition(scale, sampling_ratio, True)
 
 
 class ROIAlign(torchvision.RoIAlign):
@@ -56,23 +128,18 @@ class ROIAlign(torchvision.RoIAlign):
     ) -> None:
         super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
 
-    def _definition(self) -> Definition:
-        scale = check.real_number("spatial_scale", self.spatial_scale)
-        return conventions.roi_align_definition(scale, self.sampling_ratio, self.aligned)
-
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
-        with Call(FORM, input=input, rois=rois) as call:
-            checked = call.checked_forward(self._definition(), self.output_size)
-            maps, regions, pooling = checked
-            return call.average([maps], regions, pooling)
+        options = self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned
+        return _roi_align(input, rois, *options)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
-    def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
+    def backward(self, grad_output: ArrayT, rois: Any, input_shape: Sequence[int]) -> ArrayT:
         """Return the gradient with respect to `input`."""
-        with Call(FORM, grad_output=grad_output, rois=rois) as call:
-            return call.average_backward(*call.checked_backward(self._definition(), input_shape))
+        options = self.spatial_scale, self.sampling_ratio, self.aligned
+        return _roi_align_backward(grad_output, rois, input_shape, *options)
 
 
 class ROIAlignRotated(Layer):
@@ -108,11 +175,7 @@ class ROIAlignRotated(Layer):
         self.spatial_scale = spatial_scale
         self.sampling_ratio = sampling_ratio
 
-    def _definition(self) -> Definition:
-        scale = conventions.float32_number("spatial_scale", self.spatial_scale)
-        return _rotated.definition(scale, self.sampling_ratio, True)
-
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`.
 
         Parameters
@@ -128,17 +191,17 @@ class ROIAlignRotated(Layer):
         ndarray
             Shape (K, C, rows, columns).
         """
-        with Call(ROTATED_FORM, input=input, rois=rois) as call:
-            checked = call.checked_forward(self._definition(), self.output_size)
-            maps, regions, pooling = checked
-            return call.average([maps], regions, pooling)
+        options = self.output_size, self.spatial_scale, self.sampling_ratio
+        return _roi_align_rotated(input, rois, *options)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
-    def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
+    def backward(self, grad_output: ArrayT, rois: Any, input_shape: Sequence[int]) -> ArrayT:
         """Return the gradient with respect to `input`."""
-        with Call(ROTATED_FORM, grad_output=grad_output, rois=rois) as call:
-            return call.average_backward(*call.checked_backward(self._definition(), input_shape))
+        return _roi_align_rotated_backward(
+            grad_output, rois, input_shape, self.spatial_scale, self.sampling_ratio
+        )
 
 
 # By the name of a pooler: the definition, whether it is aligned, and the numbers of a box.
@@ -151,82 +214,20 @@ _POOLERS: dict[PoolerType, tuple[str, bool, int]] = {
 }
 
 
-class ROIPooler:
-    """``detectron2.modeling.poolers.ROIPooler``: pool each box from the map for its size.
+class _Pooler(NamedTuple):
+    """The checked options of a :class:`ROIPooler`, and pooling by them."""
 
-    All maps are pooled in one call, except by "ROIPool".
-
-    Parameters
-    ----------
-    output_size : int or (int, int)
-        Bins: rows and columns.
-    scales : sequence of float
-        Map cells per image pixel of each map: powers of two, each half of the one before.
-    sampling_ratio : int
-        Samples per bin and axis; 0 is adaptive. "ROIPool" has none.
-    pooler_type : {"ROIAlignV2", "ROIAlign", "ROIAlignRotated", "ROIPool"}
-        Aligned, not aligned, or of rotated boxes; or the maxima of
-        :func:`roipool.compat.torchvision.roi_pool`.
-    canonical_box_size : float
-        Side of a box that is pooled from `canonical_level`, in image pixels.
-    canonical_level : int
-        Its level: level k has 2**-k map cells per image pixel.
-
-    Notes
-    -----
-    With several maps, a box whose area is negative or NaN is pooled to 0; in detectron2 its level
-    results from an undefined conversion. Levels come from logarithms in the boxes' type, of ratios
-    plus 1e-8.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from roipool.compat import detectron2
-    >>> maps = [np.zeros((1, 1, 64, 64)), np.ones((1, 1, 32, 32))]
-    >>> pooler = detectron2.ROIPooler(1, (1 / 8, 1 / 16), 0, "ROIAlignV2")
-    >>> pooler(maps, [np.array([[0.0, 0, 50, 50], [0, 0, 250, 250]])]).ravel()
-    array([0., 1.])
-    """
-
-    def __init__(
-        self,
-        output_size: int | Sequence[int],
-        scales: Sequence[float],
-        sampling_ratio: int,
-        pooler_type: PoolerType,
-        canonical_box_size: float = 224,
-        canonical_level: int = 4,
-    ) -> None:
-        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
-        self.scales: tuple[float, ...] = _powers_of_two(scales)
-        self.sampling_ratio = sampling_ratio
-        self.pooler_type: PoolerType = check.choice("pooler_type", pooler_type, tuple(_POOLERS))
-        self.canonical_box_size: float = _levels.size_of_level(
-            "canonical_box_size", canonical_box_size
-        )
-        self.canonical_level: int = _levels.level("canonical_level", canonical_level)
+    output_size: tuple[int, int]
+    scales: tuple[float, ...]
+    sampling_ratio: int
+    pooler_type: PoolerType
+    canonical_box_size: float
+    canonical_level: int
 
     def forward(
-        self, x: Sequence[Array], box_lists: Sequence[Any], *, return_argmax: bool = False
-    ) -> Array | tuple[Array, Array]:
-        """Pool boxes from a pyramid.
-
-        Parameters
-        ----------
-        x : sequence of ndarray
-            Maps, shape (N, C, H, W) each, as many as there are scales.
-        box_lists : sequence of ndarray
-            For each image, shape (L, 4): x1, y1, x2, y2 in image pixels; rotated: (L, 5), centre x,
-            centre y, width, height and the angle in degrees, counter-clockwise.
-        return_argmax : bool
-            Also return the argmax, which the backward of "ROIPool" needs.
-
-        Returns
-        -------
-        ndarray or (ndarray, ndarray)
-            Shape (K, C, rows, columns), in the order of the boxes; the argmax is int32
-            ``y * W + x`` in the map of each box, -1 for none.
-        """
+        self, x: Sequence[ArrayT], box_lists: Sequence[Any], return_argmax: bool
+    ) -> ArrayT | tuple[ArrayT, ArrayT]:
+        """Pool boxes from a pyramid."""
         with Call(self._form(), x=check.sequence("x", x), box_lists=box_lists) as call:
             maps = check.pyramid("x", check.numbered("x", x))
             regions = call.regions(maps[0].shape[0], check.dtype_of(maps[0]))
@@ -240,33 +241,14 @@ class ROIPooler:
                 )
             return call.average(maps, regions, pooling)
 
-    __call__ = forward
-
     def backward(
         self,
-        grad_output: Array,
+        grad_output: ArrayT,
         input_shapes: Sequence[Sequence[int]],
         box_lists: Sequence[Any],
-        argmax: Array | None = None,
-    ) -> list[Array]:
-        """Return the gradients with respect to the maps.
-
-        Parameters
-        ----------
-        grad_output : ndarray
-            Shape (K, C, rows, columns).
-        input_shapes : sequence of sequence of int
-            (N, C, H, W) of each map.
-        box_lists
-            As in the forward.
-        argmax : ndarray of int, optional
-            The argmax from the forward, with "ROIPool" only.
-
-        Returns
-        -------
-        list of ndarray
-            Of the maps' shapes.
-        """
+        argmax: ArrayT | None,
+    ) -> list[ArrayT]:
+        """Return the gradients with respect to the maps."""
         if (argmax is not None) != (self.pooler_type == "ROIPool"):
             must = "be given" if argmax is None else "be None"
             raise TypeError(f"argmax must {must} with pooler_type={self.pooler_type!r}")
@@ -369,10 +351,145 @@ class ROIPooler:
         )
         return Regions(rounded, exact.batch_indices, levels)
 
-    def __repr__(self) -> str:
+
+@for_every_array
+def _pool_pyramid(
+    x: Sequence[ArrayT], box_lists: Sequence[Any], return_argmax: bool, *options: Any
+) -> ArrayT | tuple[ArrayT, ArrayT]:
+    """Return what :class:`ROIPooler` with these options returns."""
+    return _Pooler(*options).forward(x, box_lists, return_argmax)
+
+
+@for_every_array
+def _pool_pyramid_backward(
+    grad_output: ArrayT,
+    input_shapes: Sequence[Sequence[int]],
+    box_lists: Sequence[Any],
+    argmax: ArrayT | None,
+    *options: Any,
+) -> list[ArrayT]:
+    """Return the gradients of :func:`_pool_pyramid` with respect to the maps."""
+    return _Pooler(*options).backward(grad_output, input_shapes, box_lists, argmax)
+
+
+class ROIPooler(Layer):
+    """``detectron2.modeling.poolers.ROIPooler``: pool each box from the map for its size.
+
+    All maps are pooled in one call, except by "ROIPool".
+
+    Parameters
+    ----------
+    output_size : int or (int, int)
+        Bins: rows and columns.
+    scales : sequence of float
+        Map cells per image pixel of each map: powers of two, each half of the one before.
+    sampling_ratio : int
+        Samples per bin and axis; 0 is adaptive. "ROIPool" has none.
+    pooler_type : {"ROIAlignV2", "ROIAlign", "ROIAlignRotated", "ROIPool"}
+        Aligned, not aligned, or of rotated boxes; or the maxima of
+        :func:`roipool.compat.torchvision.roi_pool`.
+    canonical_box_size : float
+        Side of a box that is pooled from `canonical_level`, in image pixels.
+    canonical_level : int
+        Its level: level k has 2**-k map cells per image pixel.
+
+    Notes
+    -----
+    With several maps, a box whose area is negative or NaN is pooled to 0; in detectron2 its level
+    results from an undefined conversion. Levels come from logarithms in the boxes' type, of ratios
+    plus 1e-8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import detectron2
+    >>> maps = [np.zeros((1, 1, 64, 64)), np.ones((1, 1, 32, 32))]
+    >>> pooler = detectron2.ROIPooler(1, (1 / 8, 1 / 16), 0, "ROIAlignV2")
+    >>> pooler(maps, [np.array([[0.0, 0, 50, 50], [0, 0, 250, 250]])]).ravel()
+    array([0., 1.])
+    """
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        scales: Sequence[float],
+        sampling_ratio: int,
+        pooler_type: PoolerType,
+        canonical_box_size: float = 224,
+        canonical_level: int = 4,
+    ) -> None:
+        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
+        self.scales: tuple[float, ...] = _powers_of_two(scales)
+        self.sampling_ratio = sampling_ratio
+        self.pooler_type: PoolerType = check.choice("pooler_type", pooler_type, tuple(_POOLERS))
+        self.canonical_box_size: float = _levels.size_of_level(
+            "canonical_box_size", canonical_box_size
+        )
+        self.canonical_level: int = _levels.level("canonical_level", canonical_level)
+
+    def forward(
+        self, x: Sequence[ArrayT], box_lists: Sequence[Any], *, return_argmax: bool = False
+    ) -> ArrayT | tuple[ArrayT, ArrayT]:
+        """Pool boxes from a pyramid.
+
+        Parameters
+        ----------
+        x : sequence of ndarray
+            Maps, shape (N, C, H, W) each, as many as there are scales.
+        box_lists : sequence of ndarray
+            For each image, shape (L, 4): x1, y1, x2, y2 in image pixels; rotated: (L, 5), centre x,
+            centre y, width, height and the angle in degrees, counter-clockwise.
+        return_argmax : bool
+            Also return the argmax, which the backward of "ROIPool" needs.
+
+        Returns
+        -------
+        ndarray or (ndarray, ndarray)
+            Shape (K, C, rows, columns), in the order of the boxes; the argmax is int32
+            ``y * W + x`` in the map of each box, -1 for none.
+        """
+        return _pool_pyramid(x, box_lists, return_argmax, *self._options())
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+    def backward(
+        self,
+        grad_output: ArrayT,
+        input_shapes: Sequence[Sequence[int]],
+        box_lists: Sequence[Any],
+        argmax: ArrayT | None = None,
+    ) -> list[ArrayT]:
+        """Return the gradients with respect to the maps.
+
+        Parameters
+        ----------
+        grad_output : ndarray
+            Shape (K, C, rows, columns).
+        input_shapes : sequence of sequence of int
+            (N, C, H, W) of each map.
+        box_lists
+            As in the forward.
+        argmax : ndarray of int, optional
+            The argmax from the forward, with "ROIPool" only.
+
+        Returns
+        -------
+        list of ndarray
+            Of the maps' shapes.
+        """
+        options = self._options()
+        return _pool_pyramid_backward(grad_output, input_shapes, box_lists, argmax, *options)
+
+    def _options(self) -> tuple[Any, ...]:
+        canonical = self.canonical_box_size, self.canonical_level
+        return self.output_size, self.scales, self.sampling_ratio, self.pooler_type, *canonical
+
+    def extra_repr(self) -> str:
+        """Return the options."""
         return (
-            f"ROIPooler(output_size={self.output_size}, scales={self.scales}, "
-            f"sampling_ratio={self.sampling_ratio}, pooler_type={self.pooler_type!r})"
+            f"output_size={self.output_size}, scales={self.scales}, "
+            f"sampling_ratio={self.sampling_ratio}, pooler_type={self.pooler_type!r}"
         )
 
 

@@ -7,16 +7,16 @@ four columns mean that every box is in image 0, as in Caffe2, from which it is d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Form, Regions
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
 
@@ -44,12 +44,12 @@ def _align(spatial_scale: float, sampling_ratio: int) -> Definition:
 
 @for_every_array
 def roi_align(
-    input: Array,
+    input: ArrayT,
     roi: Any,
     output_size: int | Sequence[int],
     spatial_scale: float,
     sampling_ratio: int,
-) -> Array:
+) -> ArrayT:
     """Average ROI align like ``maskrcnn_benchmark.layers.roi_align``.
 
     Parameters
@@ -100,12 +100,12 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     roi: Any,
     input_shape: Sequence[int],
     spatial_scale: float,
     sampling_ratio: int,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to `input`.
 
     Parameters
@@ -142,13 +142,14 @@ class ROIAlign(Layer):
         self.spatial_scale = spatial_scale
         self.sampling_ratio = sampling_ratio
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         return roi_align(input, rois, self.output_size, self.spatial_scale, self.sampling_ratio)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
-    def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
+    def backward(self, grad_output: ArrayT, rois: Any, input_shape: Sequence[int]) -> ArrayT:
         """Return the gradient with respect to `input`."""
         return roi_align_backward(
             grad_output, rois, input_shape, self.spatial_scale, self.sampling_ratio

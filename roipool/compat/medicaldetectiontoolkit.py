@@ -7,14 +7,14 @@ this order, and boxes y1, x1, y2, x2, z1, z2: y along the first of these axes, x
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import Form, Regions
-from roipool._arrays import Array
 from roipool._front_ends import for_every_array
+from roipool._types import ArrayT
 from roipool._volumes import VolumeCall
 from roipool.compat import _conventions as conventions
 from roipool.compat import _volumes
@@ -47,12 +47,12 @@ FORM = Form(
 
 @for_every_array
 def roi_align_3d(
-    input: Array,
+    input: ArrayT,
     boxes: Any,
     output_size: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
-) -> Array:
+) -> ArrayT:
     """ROI align of volumes as ``roi_align_3d`` of medicaldetectiontoolkit.
 
     Parameters
@@ -106,12 +106,12 @@ def roi_align_3d(
 
 @for_every_array
 def roi_align_3d_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align_3d` with respect to `input`.
 
     Parameters
@@ -168,9 +168,10 @@ class RoIAlign(_volumes.RoIAlign3d):
     RoIAlign(output_size=(7, 7, 3), spatial_scale=1.0, sampling_ratio=-1)
     """
 
-    def forward(self, input: Array, boxes: Any) -> Array:
+    def forward(self, input: ArrayT, boxes: Any) -> ArrayT:
         """Pool volumes, as :func:`roi_align_3d`."""
         options = self.output_size, self.spatial_scale, self.sampling_ratio
         return roi_align_3d(input, boxes, *options)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
 from roipool._arguments import VOLUMES
-from roipool._arrays import Array
 from roipool._front_ends import for_every_array
+from roipool._types import ArrayT
 from roipool._volumes import VolumeCall
 from roipool.compat import _conventions as conventions
 from roipool.compat import _volumes
@@ -19,13 +19,13 @@ FORM = VOLUMES._replace(read=conventions.numbered_boxes)
 
 @for_every_array
 def roi_align_3d(
-    features: Array,
+    features: ArrayT,
     rois: Any,
     output_size: int | Sequence[int],
     spatial_scale: float,
     sampling_ratio: int = 0,
     order: int = 1,
-) -> Array:
+) -> ArrayT:
     """ROI align of volumes as ``medvision.ops.roi_align_3d``.
 
     Parameters
@@ -79,13 +79,13 @@ def roi_align_3d(
 
 @for_every_array
 def roi_align_3d_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
     input_shape: Sequence[int],
     spatial_scale: float,
     sampling_ratio: int = 0,
     order: int = 1,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align_3d` with respect to `features`.
 
     Parameters
@@ -146,9 +146,10 @@ class RoIAlign(_volumes.RoIAlign3d):
     RoIAlign(output_size=(2, 7, 7), spatial_scale=0.25, sampling_ratio=-1)
     """
 
-    def forward(self, features: Array, rois: Any, order: int = 1) -> Array:
+    def forward(self, features: ArrayT, rois: Any, order: int = 1) -> ArrayT:
         """Pool volumes, as :func:`roi_align_3d`."""
         options = self.output_size, self.spatial_scale, self.sampling_ratio
         return roi_align_3d(features, rois, *options, order)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

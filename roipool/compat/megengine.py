@@ -7,11 +7,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from roipool import _arguments as check
 from roipool._arguments import Form
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat import _deformable_ps as deformable
 
@@ -32,12 +32,12 @@ def _cells(mode: str, scale: float, *, gathers: bool = False) -> Definition:
 @for_every_array
 @publishes_gradient()
 def roi_pooling(
-    inp: Array,
+    inp: ArrayT,
     rois: Any,
     output_shape: int | Sequence[int],
     mode: MegEngineMode = "max",
     scale: float = 1.0,
-) -> Array:
+) -> ArrayT:
     """ROI pooling as ``megengine.functional.vision.roi_pooling``.
 
     Parameters
@@ -93,14 +93,14 @@ def roi_pooling(
 
 @for_every_array
 def roi_pooling_backward(
-    grad_output: Array,
-    inp: Array,
+    grad_output: ArrayT,
+    inp: ArrayT,
     rois: Any,
     mode: MegEngineMode = "max",
     scale: float = 1.0,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_pooling` with respect to `inp` (zero for `rois`).
 
     As in Caffe, only cells within a box's rounded ends get a gradient: a reversed box, which the
@@ -150,14 +150,14 @@ def _definition(
 
 @for_every_array
 def roi_align(
-    inp: Array,
+    inp: ArrayT,
     rois: Any,
     output_shape: int | Sequence[int],
     mode: MegEngineMode = "average",
     spatial_scale: float = 1.0,
     sample_points: int | Sequence[int] = 2,
     aligned: bool = True,
-) -> Array:
+) -> ArrayT:
     """ROI align as ``megengine.functional.vision.roi_align``.
 
     Parameters
@@ -220,14 +220,14 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    grad_output: Array,
-    inp: Array,
+    grad_output: ArrayT,
+    inp: ArrayT,
     rois: Any,
     mode: MegEngineMode = "average",
     spatial_scale: float = 1.0,
     sample_points: int | Sequence[int] = 2,
     aligned: bool = True,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to `inp` (zero for `rois`).
 
     Parameters
@@ -282,9 +282,9 @@ def _deformable(
 
 @for_every_array
 def deformable_psroi_pooling(
-    inp: Array,
+    inp: ArrayT,
     rois: Any,
-    trans: Array | None,
+    trans: ArrayT | None,
     no_trans: bool,
     part_size: int,
     pooled_h: int,
@@ -292,7 +292,7 @@ def deformable_psroi_pooling(
     sample_per_part: int,
     spatial_scale: float,
     trans_std: float = 0.1,
-) -> Array:
+) -> ArrayT:
     """Deformable ROI pooling as ``megengine.functional.nn.deformable_psroi_pooling``.
 
     In spite of its name it is not position-sensitive: all bins read the same channels.
@@ -357,9 +357,9 @@ def deformable_psroi_pooling(
 
 @for_every_array
 def deformable_psroi_pooling_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
-    trans: Array | None,
+    trans: ArrayT | None,
     input_shape: Sequence[int],
     no_trans: bool,
     part_size: int,
@@ -368,7 +368,7 @@ def deformable_psroi_pooling_backward(
     sample_per_part: int,
     spatial_scale: float,
     trans_std: float = 0.1,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`deformable_psroi_pooling` with respect to `inp`.
 
     Parameters
@@ -404,17 +404,17 @@ def deformable_psroi_pooling_backward(
 
 @for_every_array
 def deformable_psroi_pooling_backward_trans(
-    grad_output: Array,
-    inp: Array,
+    grad_output: ArrayT,
+    inp: ArrayT,
     rois: Any,
-    trans: Array,
+    trans: ArrayT,
     part_size: int,
     pooled_h: int,
     pooled_w: int,
     sample_per_part: int,
     spatial_scale: float,
     trans_std: float = 0.1,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`deformable_psroi_pooling` with respect to `trans`.
 
     As in MegEngine it is 0 for a sample at a whole coordinate, where interpolation has a kink.

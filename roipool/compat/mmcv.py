@@ -1,15 +1,15 @@
 """mmcv's operators: ROI align and pooling, precise, deformable, and of rotated boxes (mmcv/ops).
 
-`roi_align` reproduces the CPU operator: the maximum starts at -10000. (In the CUDA operator it
-starts at -3.4e38.) As in mmcv, an adaptive number of samples is computed in float32 even for
-float64 maps. Aligned reversed boxes, which the CPU operator refuses, are pooled as by the CUDA
-operator. A batch index outside the batch, which mmcv does not check, is a ValueError.
+The maximum of `roi_align` starts at -10000 in the CPU operator and at -3.4e38 in the CUDA operator.
+As in mmcv, an adaptive number of samples is computed in float32 even for float64 maps. Aligned
+reversed boxes, which the CPU operator refuses, are pooled as by the CUDA operator. A batch index
+outside the batch, which mmcv does not check, is a ValueError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, MaxRules
-from roipool._types import Mode
+from roipool._types import ArrayT, Mode
 from roipool.compat import _conventions as conventions
 from roipool.compat import _mmcv_deform, _mmcv_rotated, torchvision
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
@@ -67,8 +67,19 @@ PRECISE_FORM = Form(read=conventions.numbered_boxes)
 FORM, DEFORM_FORM = _mmcv_deform.FORM, _mmcv_deform.DEFORM_FORM
 ROTATED_FORM, RIROI_FORM = _mmcv_rotated.ROTATED_FORM, _mmcv_rotated.RIROI_FORM
 _MODES: tuple[Mode, ...] = ("max", "avg")
-_LOWEST = -10000.0
-_RULES = MaxRules(lowest=_LOWEST, outside_is_zero=True)
+Operator: TypeAlias = Literal["cpu", "cuda"]
+# Where the maximum of each operator starts.
+_LOWEST: dict[Operator, float] = {"cpu": -10000.0, "cuda": float(np.finfo(np.float32).min)}
+_RULES = MaxRules(outside_is_zero=True)
+
+
+def _operator(operator: Operator | None) -> Operator | None:
+    return None if operator is None else check.choice("operator", operator, tuple(_LOWEST))
+
+
+def _lowest(operator: Operator | None, call: Call) -> float:
+    """Return where a maximum starts: as in the operator for the device, unless one is named."""
+    return _LOWEST[_operator(operator) or ("cpu" if call.is_on_host else "cuda")]
 
 
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
@@ -83,7 +94,7 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definiti
 @for_every_array
 @publishes_gradient("argmax_y", "argmax_x", when={"pool_mode": "max"})
 def roi_align(
-    input: Array,
+    input: ArrayT,
     rois: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
@@ -92,7 +103,8 @@ def roi_align(
     aligned: bool = True,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array, Array]:
+    operator: Operator | None = None,
+) -> ArrayT | tuple[ArrayT, ArrayT, ArrayT]:
     """ROI align as ``mmcv.ops.roi_align``, by average or maximum.
 
     Parameters
@@ -109,11 +121,14 @@ def roi_align(
         Samples per bin and axis; 0 or less is adaptive.
     pool_mode : {"avg", "max"}
         How the samples of a bin are reduced. In "max" a sample outside the map takes part as 0, and
-        a bin of no sample, or none above it, is -10000.
+        a bin of no sample, or none above it, is the value that the maximum starts at.
     aligned : bool
         Shift by half a cell.
     return_argmax : bool
         Also return what the operator keeps for its backward; needs ``pool_mode="max"``.
+    operator : {"cpu", "cuda"}, optional
+        Whose maximum: that of mmcv's CPU operator starts at -10000, that of its CUDA operator at
+        -3.4e38. The default is that of the arrays' device.
 
     Returns
     -------
@@ -146,6 +161,7 @@ def roi_align(
     with Call(FORM, input=input, rois=rois) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
         mode = check.choice("pool_mode", pool_mode, _MODES)
+        lowest = _lowest(operator, call)
         want_argmax = check.flag("return_argmax", return_argmax)
         if mode == "avg":
             if want_argmax:
@@ -153,7 +169,7 @@ def roi_align(
             maps, regions, pooling = call.checked_forward(definition, output_size)
             return call.average([maps], regions, pooling)
         maps, regions, pooling = call.checked_forward(
-            definition, output_size, empty_value=_LOWEST, rules=_RULES
+            definition, output_size, empty_value=lowest, rules=_RULES._replace(lowest=lowest)
         )
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         if not want_argmax:
@@ -168,10 +184,10 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
-    argmax_y: Array | None,
-    argmax_x: Array | None,
+    argmax_y: ArrayT | None,
+    argmax_x: ArrayT | None,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
@@ -179,7 +195,7 @@ def roi_align_backward(
     aligned: bool = True,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to `input`.
 
     Parameters
@@ -230,7 +246,8 @@ def roi_align_backward(
 class RoIAlign(Layer):
     """``mmcv.ops.RoIAlign``: :func:`roi_align` as a class.
 
-    With `use_torchvision` the result is torchvision's average, whatever `pool_mode` is.
+    With `use_torchvision` the result is torchvision's average, whatever `pool_mode` is. `operator`,
+    which mmcv's class lacks, is that of :func:`roi_align`.
     """
 
     def __init__(
@@ -241,6 +258,8 @@ class RoIAlign(Layer):
         pool_mode: Mode = "avg",
         aligned: bool = True,
         use_torchvision: bool = False,
+        *,
+        operator: Operator | None = None,
     ) -> None:
         self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
         self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
@@ -248,29 +267,33 @@ class RoIAlign(Layer):
         self.pool_mode: Mode = check.choice("pool_mode", pool_mode, _MODES)
         self.aligned: bool = check.flag("aligned", aligned)
         self.use_torchvision: bool = check.flag("use_torchvision", use_torchvision)
+        self._operator = _operator(operator)
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         options = (self.output_size, self.spatial_scale, self.sampling_ratio)
         if self.use_torchvision:
             return torchvision.roi_align(input, rois, *options, self.aligned)
-        pooled = roi_align(input, rois, *options, self.pool_mode, self.aligned)
+        pooled = roi_align(
+            input, rois, *options, self.pool_mode, self.aligned, operator=self._operator
+        )
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
 @publishes_gradient("argmax")
 def roi_pool(
-    input: Array,
+    input: ArrayT,
     rois: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Max ROI pooling as ``mmcv.ops.roi_pool`` (CUDA only there).
 
     Unlike Caffe's layer, it rounds the edges of bins but no coordinates. Empty boxes are skipped:
@@ -332,14 +355,14 @@ def _skipped(boxes: Array, scale: float) -> Array:
 
 @for_every_array
 def roi_pool_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
-    argmax: Array,
+    argmax: ArrayT,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_pool` with respect to `input`.
 
     As in the original, a skipped box, whose argmax is 0, adds its gradient to cell 0.
@@ -387,19 +410,20 @@ class RoIPool(Layer):
         self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
         self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         pooled = roi_pool(input, rois, self.output_size, self.spatial_scale)
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
 def prroi_pool(
-    features: Array, rois: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0
-) -> Array:
+    features: ArrayT, rois: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0
+) -> ArrayT:
     """Precise ROI pooling as ``mmcv.ops.prroi_pool`` (CUDA and float32 only there).
 
     The original adds up terms of about 1 before it divides them by the area of a bin: in bins of
@@ -444,8 +468,8 @@ def prroi_pool(
 
 @for_every_array
 def prroi_pool_backward(
-    grad_output: Array, rois: Any, input_shape: Sequence[int], spatial_scale: float = 1.0
-) -> Array:
+    grad_output: ArrayT, rois: Any, input_shape: Sequence[int], spatial_scale: float = 1.0
+) -> ArrayT:
     """Return the gradient of :func:`prroi_pool` with respect to `features`.
 
     Parameters
@@ -474,8 +498,8 @@ def prroi_pool_backward(
 
 @for_every_array
 def prroi_pool_backward_rois(
-    grad_output: Array, features: Array, rois: Any, spatial_scale: float = 1.0
-) -> Array:
+    grad_output: ArrayT, features: ArrayT, rois: Any, spatial_scale: float = 1.0
+) -> ArrayT:
     """Return the gradient of :func:`prroi_pool` with respect to `rois`.
 
     Parameters
@@ -507,8 +531,9 @@ class PrRoIPool(Layer):
         self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
         self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
 
-    def forward(self, features: Array, rois: Any) -> Array:
+    def forward(self, features: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `features`."""
         return prroi_pool(features, rois, self.output_size, self.spatial_scale)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward

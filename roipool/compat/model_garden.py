@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from roipool._errors import shown
 from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
 
@@ -180,13 +181,13 @@ def _rows(boxes: Any, batch_indices: Any) -> _Rows:
 
 @for_every_array
 def multilevel_crop_and_resize(
-    features: Mapping[str, Array],
+    features: Mapping[str, ArrayT],
     boxes: Any,
     output_size: int | Sequence[int] = 7,
     sample_offset: float = 0.5,
     *,
     batch_indices: Any = None,
-) -> Array:
+) -> ArrayT:
     """Crop boxes from a pyramid as ``multilevel_crop_and_resize`` of the model garden.
 
     The level of a box is ``4 + floor(log2(side / 224))``, from the first to the last one, where the
@@ -255,13 +256,13 @@ def multilevel_crop_and_resize(
 
 @for_every_array
 def multilevel_crop_and_resize_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     input_shapes: Mapping[str, Sequence[int]],
     sample_offset: float = 0.5,
     *,
     batch_indices: Any = None,
-) -> dict[str, Array]:
+) -> dict[str, ArrayT]:
     """Return the gradients of :func:`multilevel_crop_and_resize` with respect to the maps.
 
     Parameters
@@ -306,13 +307,13 @@ def multilevel_crop_and_resize_backward(
 
 @for_every_array
 def multilevel_crop_and_resize_backward_boxes(
-    grad_output: Array,
-    features: Mapping[str, Array],
+    grad_output: ArrayT,
+    features: Mapping[str, ArrayT],
     boxes: Any,
     sample_offset: float = 0.5,
     *,
     batch_indices: Any = None,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`multilevel_crop_and_resize` with respect to the boxes.
 
     Parameters
@@ -364,23 +365,24 @@ class MultilevelROIAligner(Layer):
         self.sample_offset = sample_offset
 
     def forward(
-        self, features: Mapping[str, Array], boxes: Any, *, batch_indices: Any = None
-    ) -> Array:
+        self, features: Mapping[str, ArrayT], boxes: Any, *, batch_indices: Any = None
+    ) -> ArrayT:
         """Crop `boxes` from `features`."""
         return multilevel_crop_and_resize(
             features, boxes, self.crop_size, self.sample_offset, batch_indices=batch_indices
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def backward(
         self,
-        grad_output: Array,
+        grad_output: ArrayT,
         boxes: Any,
         input_shapes: Mapping[str, Sequence[int]],
         *,
         batch_indices: Any = None,
-    ) -> dict[str, Array]:
+    ) -> dict[str, ArrayT]:
         """Return the gradients with respect to the maps."""
         return multilevel_crop_and_resize_backward(
             grad_output, boxes, input_shapes, self.sample_offset, batch_indices=batch_indices

@@ -20,6 +20,7 @@ from roipool._errors import shown
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat import _mxnet_deformable, _rotated
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32, FROM_LOWEST_FLOAT32
@@ -78,14 +79,14 @@ def _first_places(library: Library, indices: Array, shape: Sequence[int]) -> Arr
 
 @for_every_array
 def ROIPooling(  # noqa: N802 - MXNet's name
-    data: Array,
+    data: ArrayT,
     rois: Any,
     pooled_size: Sequence[int],
     spatial_scale: float,
     *,
     return_argmax: bool = False,
     name: str | None = None,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Max ROI pooling as ``mxnet.nd.ROIPooling``.
 
     Parameters
@@ -136,8 +137,8 @@ def ROIPooling(  # noqa: N802 - MXNet's name
 
 @for_every_array
 def ROIPooling_backward(  # noqa: N802
-    out_grad: Array, argmax: Array, rois: Any, data_shape: Sequence[int]
-) -> Array:
+    out_grad: ArrayT, argmax: ArrayT, rois: Any, data_shape: Sequence[int]
+) -> ArrayT:
     """Return the gradient of :func:`ROIPooling` with respect to `data` (zero for `rois`).
 
     Parameters
@@ -191,7 +192,7 @@ def _align(
 
 @for_every_array
 def contrib_ROIAlign(  # noqa: N802
-    data: Array,
+    data: ArrayT,
     rois: Any,
     pooled_size: Sequence[int],
     spatial_scale: float,
@@ -200,7 +201,7 @@ def contrib_ROIAlign(  # noqa: N802
     aligned: bool = False,
     *,
     name: str | None = None,
-) -> Array:
+) -> ArrayT:
     """Average ROI align as ``mxnet.nd.contrib.ROIAlign``.
 
     Parameters
@@ -259,14 +260,14 @@ def contrib_ROIAlign(  # noqa: N802
 
 @for_every_array
 def contrib_ROIAlign_backward(  # noqa: N802
-    out_grad: Array,
+    out_grad: ArrayT,
     rois: Any,
     data_shape: Sequence[int],
     spatial_scale: float,
     sample_ratio: int = -1,
     position_sensitive: bool = False,
     aligned: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`contrib_ROIAlign` with respect to `data` (zero for `rois`).
 
     Parameters
@@ -295,7 +296,7 @@ def contrib_ROIAlign_backward(  # noqa: N802
 
 @for_every_array
 def contrib_PSROIPooling(  # noqa: N802
-    data: Array,
+    data: ArrayT,
     rois: Any,
     spatial_scale: float,
     output_dim: int,
@@ -303,7 +304,7 @@ def contrib_PSROIPooling(  # noqa: N802
     group_size: int = 0,
     *,
     name: str | None = None,
-) -> Array:
+) -> ArrayT:
     """Position-sensitive ROI pooling like ``mxnet.contrib.PSROIPooling``: R-FCN's rule.
 
     Parameters
@@ -356,14 +357,14 @@ def contrib_PSROIPooling(  # noqa: N802
 
 @for_every_array
 def contrib_PSROIPooling_backward(  # noqa: N802
-    out_grad: Array,
+    out_grad: ArrayT,
     rois: Any,
     data_shape: Sequence[int],
     spatial_scale: float,
     output_dim: int,
     pooled_size: int,
     group_size: int = 0,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`contrib_PSROIPooling` for `data` (zero for `rois`).
 
     Parameters
@@ -404,14 +405,14 @@ def _position_sensitive(
 
 @for_every_array
 def contrib_RROIAlign(  # noqa: N802
-    data: Array,
+    data: ArrayT,
     rois: Any,
     pooled_size: Sequence[int],
     spatial_scale: float,
     sampling_ratio: int = -1,
     *,
     name: str | None = None,
-) -> Array:
+) -> ArrayT:
     """Average ROI align of rotated boxes as ``mxnet.nd.contrib.RROIAlign``.
 
     Parameters
@@ -459,12 +460,12 @@ def contrib_RROIAlign(  # noqa: N802
 
 @for_every_array
 def contrib_RROIAlign_backward(  # noqa: N802
-    out_grad: Array,
+    out_grad: ArrayT,
     rois: Any,
     data_shape: Sequence[int],
     spatial_scale: float,
     sampling_ratio: int = -1,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`contrib_RROIAlign` with respect to `data`, which MXNet lacks.
 
     Parameters
@@ -494,14 +495,14 @@ def contrib_RROIAlign_backward(  # noqa: N802
 @for_every_array
 @publishes_gradient("maxidx_x", "maxidx_y")
 def ROIAlign(  # noqa: N802
-    data: Array,
+    data: ArrayT,
     rois: Any,
     pooled_size: Sequence[int],
     spatial_scale: float,
     *,
     return_argmax: bool = False,
     name: str | None = None,
-) -> Array | tuple[Array, Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT, ArrayT]:
     """Max ROI align as the older ``ROIAlign`` operator for MXNet (Elaine Bao's).
 
     Samples are one cell apart, from the start of each bin. Boxes are one cell longer than their
@@ -565,15 +566,15 @@ def ROIAlign(  # noqa: N802
 
 @for_every_array
 def ROIAlign_backward(  # noqa: N802
-    out_grad: Array,
-    maxidx_x: Array,
-    maxidx_y: Array,
+    out_grad: ArrayT,
+    maxidx_x: ArrayT,
+    maxidx_y: ArrayT,
     rois: Any,
     data_shape: Sequence[int],
     spatial_scale: float,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ROIAlign` with respect to `data`, as the original gathers it.
 
     The original rounds a box outwards and then visits its bins cell by cell. Its bins differ from

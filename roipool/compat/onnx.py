@@ -14,12 +14,11 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import CROPS, Form, Regions
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call, MaxRules
-from roipool._types import Method, Mode
+from roipool._types import ArrayT, Method, Mode
 from roipool.compat import _conventions as conventions
 
 Coordinates: TypeAlias = Literal["half_pixel", "output_half_pixel"]
@@ -65,7 +64,7 @@ def _align(
 
 @for_every_array
 def RoiAlign(  # noqa: N802 - ONNX's name
-    X: Array,  # noqa: N803
+    X: ArrayT,  # noqa: N803
     rois: Any,
     batch_indices: Any,
     *,
@@ -75,7 +74,7 @@ def RoiAlign(  # noqa: N802 - ONNX's name
     output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
-) -> Array:
+) -> ArrayT:
     """ROI align as the ONNX operator.
 
     Parameters
@@ -137,8 +136,8 @@ def RoiAlign(  # noqa: N802 - ONNX's name
 
 @for_every_array
 def RoiAlign_backward(  # noqa: N802
-    grad_output: Array,
-    X: Array,  # noqa: N803
+    grad_output: ArrayT,
+    X: ArrayT,  # noqa: N803
     rois: Any,
     batch_indices: Any,
     *,
@@ -146,7 +145,7 @@ def RoiAlign_backward(  # noqa: N802
     mode: Mode = "avg",
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`RoiAlign` with respect to `X`.
 
     Parameters
@@ -180,11 +179,11 @@ def RoiAlign_backward(  # noqa: N802
 
 @for_every_array
 def MaxRoiPool(  # noqa: N802
-    X: Array,  # noqa: N803
+    X: ArrayT,  # noqa: N803
     rois: Any,
     pooled_shape: Sequence[int],
     spatial_scale: float = 1.0,
-) -> Array:
+) -> ArrayT:
     """Max ROI pooling as the ONNX operator.
 
     As in ONNX Runtime, a NaN resets the maximum: the value of a bin is the maximum of the cells
@@ -241,11 +240,11 @@ def _rules(dtype: np.dtype[Any]) -> MaxRules:
 
 @for_every_array
 def MaxRoiPool_backward(  # noqa: N802
-    grad_output: Array,
-    X: Array,  # noqa: N803
+    grad_output: ArrayT,
+    X: ArrayT,  # noqa: N803
     rois: Any,
     spatial_scale: float = 1.0,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`MaxRoiPool` with respect to `X`.
 
     Parameters
@@ -275,14 +274,14 @@ def MaxRoiPool_backward(  # noqa: N802
 
 @for_every_array
 def CropAndResize(  # noqa: N802 - ONNX Runtime's name
-    X: Array,  # noqa: N803
+    X: ArrayT,  # noqa: N803
     rois: Any,
     batch_indices: Any,
     crop_size: Sequence[int],
     *,
     mode: Method = "bilinear",
     extrapolation_value: float = 0.0,
-) -> Array:
+) -> ArrayT:
     """Crops as the operator ``com.microsoft.CropAndResize`` of ONNX Runtime.
 
     Parameters
@@ -328,13 +327,13 @@ def CropAndResize(  # noqa: N802 - ONNX Runtime's name
 
 @for_every_array
 def CropAndResize_backward(  # noqa: N802
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
     batch_indices: Any,
     X_shape: Sequence[int],  # noqa: N803
     *,
     mode: Method = "bilinear",
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`CropAndResize` with respect to `X`.
 
     Parameters

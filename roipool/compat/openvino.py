@@ -16,11 +16,10 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool._arguments import ROTATED, Form, Regions
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call, MaxRules, Pooling, check_sizes
-from roipool._types import Mode
+from roipool._types import ArrayT, Mode
 from roipool.compat import _conventions as conventions
 from roipool.compat import _openvino_deformable, _openvino_pooling, _rotated
 from roipool.compat._openvino_deformable import (
@@ -85,7 +84,7 @@ def _shifted(regions: Regions, aligned_mode: str) -> Regions:
 
 @for_every_array
 def ROIAlign(  # noqa: N802 - OpenVINO's name
-    data: Array,
+    data: ArrayT,
     rois: Any,
     batch_indices: Any,
     pooled_h: int,
@@ -94,7 +93,7 @@ def ROIAlign(  # noqa: N802 - OpenVINO's name
     spatial_scale: float,
     mode: Mode,
     aligned_mode: AlignedMode = "asymmetric",
-) -> Array:
+) -> ArrayT:
     """ROI align as the OpenVINO operation of opsets 3 and 9.
 
     Parameters
@@ -156,15 +155,15 @@ def ROIAlign(  # noqa: N802 - OpenVINO's name
 
 @for_every_array
 def ROIAlign_backward(  # noqa: N802
-    grad_output: Array,
-    data: Array,
+    grad_output: ArrayT,
+    data: ArrayT,
     rois: Any,
     batch_indices: Any,
     sampling_ratio: int,
     spatial_scale: float,
     mode: Mode,
     aligned_mode: AlignedMode = "asymmetric",
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ROIAlign` with respect to `data`.
 
     A maximum that is 0 because all samples are negative or 0 has no gradient.
@@ -201,7 +200,7 @@ def ROIAlign_backward(  # noqa: N802
 
 @for_every_array
 def ROIAlignRotated(  # noqa: N802 - OpenVINO's name
-    data: Array,
+    data: ArrayT,
     rois: Any,
     batch_indices: Any,
     pooled_h: int,
@@ -209,7 +208,7 @@ def ROIAlignRotated(  # noqa: N802 - OpenVINO's name
     sampling_ratio: int,
     spatial_scale: float,
     clockwise_mode: bool,
-) -> Array:
+) -> ArrayT:
     """ROI align of rotated boxes as the OpenVINO operation of opset 15.
 
     Parameters
@@ -268,14 +267,14 @@ def _align_rotated(sampling_ratio: int, spatial_scale: float, clockwise_mode: bo
 
 @for_every_array
 def ROIAlignRotated_backward(  # noqa: N802
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
     batch_indices: Any,
     input_shape: Sequence[int],
     sampling_ratio: int,
     spatial_scale: float,
     clockwise_mode: bool,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`ROIAlignRotated` with respect to `data`.
 
     Parameters
@@ -368,14 +367,14 @@ def _extractor(
 @for_every_array
 def ExperimentalDetectronROIFeatureExtractor(  # noqa: N802 - OpenVINO's name
     rois: Any,
-    pyramid_layers: Sequence[Array],
+    pyramid_layers: Sequence[ArrayT],
     *,
     output_size: int | Sequence[int],
     sampling_ratio: int,
     pyramid_scales: Sequence[int],
     aligned: bool = False,
     batch_indices: Any = None,
-) -> Array:
+) -> ArrayT:
     """ROI align over a pyramid as the OpenVINO operation of opset 6.
 
     The level of a box is ``floor(2 + log2(side / 224 + 1e-6))``, counted from the first map and
@@ -436,7 +435,7 @@ def ExperimentalDetectronROIFeatureExtractor(  # noqa: N802 - OpenVINO's name
 
 @for_every_array
 def ExperimentalDetectronROIFeatureExtractor_backward(  # noqa: N802
-    grad_output: Array,
+    grad_output: ArrayT,
     rois: Any,
     input_shapes: Sequence[Sequence[int]],
     *,
@@ -444,7 +443,7 @@ def ExperimentalDetectronROIFeatureExtractor_backward(  # noqa: N802
     pyramid_scales: Sequence[int],
     aligned: bool = False,
     batch_indices: Any = None,
-) -> list[Array]:
+) -> list[ArrayT]:
     """Return the gradients of the feature extractor with respect to its maps.
 
     Parameters

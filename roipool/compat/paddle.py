@@ -9,7 +9,7 @@ gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, MaxRules
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
 
@@ -32,8 +33,8 @@ def _regions(boxes: Any, boxes_num: Any, images: int, dtype: np.dtype[Any], form
     counts = check.number_array(form.indices, boxes_num)
     if tuple(counts.shape) != (images,) or check.dtype_of(counts).kind not in "iu":
         raise ValueError(
-            f"{form.indices} must hold {images} integers, one for each image, got {check.dtype_of(counts)} "
-            f"of shape {tuple(counts.shape)}"
+            f"{form.indices} must hold {images} integers, one for each image, got "
+            f"{check.dtype_of(counts)} of shape {tuple(counts.shape)}"
         )
     indices = _image_of_each(form.indices, counts, table.shape[0])
     return Regions(check.coordinates(table, dtype), indices)
@@ -65,14 +66,14 @@ def _align(
 @for_every_array
 @publishes_gradient()
 def roi_align(
-    x: Array,
+    x: ArrayT,
     boxes: Any,
     boxes_num: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = True,
-) -> Array:
+) -> ArrayT:
     """ROI align as ``paddle.vision.ops.roi_align``.
 
     Parameters
@@ -127,7 +128,7 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     boxes_num: Any,
     input_shape: Sequence[int],
@@ -136,7 +137,7 @@ def roi_align_backward(
     aligned: bool = True,
     *,
     exact_gradient: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` by `x`, as Paddle computes it.
 
     In the backward the sides of aligned boxes are at least one cell long: a shorter box has the
@@ -180,23 +181,24 @@ class RoIAlign(Layer):
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, x: Array, boxes: Any, boxes_num: Any, aligned: bool = True) -> Array:
+    def forward(self, x: ArrayT, boxes: Any, boxes_num: Any, aligned: bool = True) -> ArrayT:
         """Pool `boxes` from `x`."""
         return roi_align(x, boxes, boxes_num, self.output_size, self.spatial_scale, aligned=aligned)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
 def roi_pool(
-    x: Array,
+    x: ArrayT,
     boxes: Any,
     boxes_num: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Max ROI pooling as ``paddle.vision.ops.roi_pool``.
 
     Parameters
@@ -252,8 +254,8 @@ def roi_pool(
 
 @for_every_array
 def roi_pool_backward(
-    grad_output: Array, argmax: Array, boxes: Any, boxes_num: Any, input_shape: Sequence[int]
-) -> Array:
+    grad_output: ArrayT, argmax: ArrayT, boxes: Any, boxes_num: Any, input_shape: Sequence[int]
+) -> ArrayT:
     """Return the gradient of :func:`roi_pool` with respect to `x`.
 
     Parameters
@@ -294,23 +296,24 @@ class RoIPool(Layer):
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, x: Array, boxes: Any, boxes_num: Any) -> Array:
+    def forward(self, x: ArrayT, boxes: Any, boxes_num: Any) -> ArrayT:
         """Pool `boxes` from `x`."""
         pooled = roi_pool(x, boxes, boxes_num, self.output_size, self.spatial_scale)
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
 def psroi_pool(
-    x: Array,
+    x: ArrayT,
     boxes: Any,
     boxes_num: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
-) -> Array:
+) -> ArrayT:
     """Position-sensitive ROI pooling as ``paddle.vision.ops.psroi_pool``: R-FCN's rule.
 
     Parameters
@@ -352,12 +355,12 @@ def psroi_pool(
 
 @for_every_array
 def psroi_pool_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     boxes_num: Any,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`psroi_pool` with respect to `x`.
 
     Parameters
@@ -396,11 +399,12 @@ class PSRoIPool(Layer):
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, x: Array, boxes: Any, boxes_num: Any) -> Array:
+    def forward(self, x: ArrayT, boxes: Any, boxes_num: Any) -> ArrayT:
         """Pool `boxes` from `x`."""
         return psroi_pool(x, boxes, boxes_num, self.output_size, self.spatial_scale)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 @for_every_array
@@ -412,7 +416,7 @@ def distribute_fpn_proposals(
     refer_scale: float,
     pixel_offset: bool = False,
     rois_num: Any = None,
-) -> tuple[list[Array], Array, list[Array] | None]:
+) -> tuple[list[ArrayT], ArrayT, list[ArrayT] | None]:
     """Divide boxes among the levels of a pyramid, as ``paddle.vision.ops`` does.
 
     The level of a box is ``floor(refer_level + log2(side / refer_scale + 1e-6))``, computed in the
@@ -480,7 +484,8 @@ def distribute_fpn_proposals(
         counts = check.number_array("rois_num", rois_num)
         if counts.ndim != 1 or check.dtype_of(counts).kind not in "iu":
             raise ValueError(
-                f"rois_num must be one row of integers, got {check.dtype_of(counts)} of shape {tuple(counts.shape)}"
+                f"rois_num must be one row of integers, got {check.dtype_of(counts)} of shape "
+                f"{tuple(counts.shape)}"
             )
         images = _image_of_each("rois_num", counts, table.shape[0])
         numbers = [

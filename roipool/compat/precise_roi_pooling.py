@@ -11,22 +11,23 @@ Of tensors, with their gradients: :class:`roipool.torch.nn.PrRoIPool2D`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
 from roipool._arguments import Form
-from roipool._arrays import Array
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
+from roipool.compat._layers import Layer
 
 FORM = Form(size="pooled_height and pooled_width", read=conventions.numbered_boxes)
 
 
 @for_every_array
 def prroi_pool2d(
-    features: Array, rois: Any, pooled_height: int, pooled_width: int, spatial_scale: float
-) -> Array:
+    features: ArrayT, rois: Any, pooled_height: int, pooled_width: int, spatial_scale: float
+) -> ArrayT:
     """Precise ROI pooling as ``prroi_pool2d``: the mean of the interpolated map over each bin.
 
     Parameters
@@ -67,8 +68,8 @@ def prroi_pool2d(
 
 @for_every_array
 def prroi_pool2d_backward(
-    grad_output: Array, rois: Any, input_shape: Sequence[int], spatial_scale: float
-) -> Array:
+    grad_output: ArrayT, rois: Any, input_shape: Sequence[int], spatial_scale: float
+) -> ArrayT:
     """Return the gradient of :func:`prroi_pool2d` with respect to `features`.
 
     Parameters
@@ -97,8 +98,8 @@ def prroi_pool2d_backward(
 
 @for_every_array
 def prroi_pool2d_backward_rois(
-    grad_output: Array, features: Array, rois: Any, spatial_scale: float
-) -> Array:
+    grad_output: ArrayT, features: ArrayT, rois: Any, spatial_scale: float
+) -> ArrayT:
     """Return the gradient of :func:`prroi_pool2d` with respect to `rois`.
 
     Parameters
@@ -133,7 +134,7 @@ def prroi_pool2d_backward_rois(
         return call.average_backward_boxes(*call.checked_backward_boxes(definition))
 
 
-class PrRoIPool2D:
+class PrRoIPool2D(Layer):
     """``PrRoIPool2D``: :func:`prroi_pool2d` as a class."""
 
     def __init__(self, pooled_height: int, pooled_width: int, spatial_scale: float) -> None:
@@ -144,16 +145,18 @@ class PrRoIPool2D:
         )
         self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
 
-    def forward(self, features: Array, rois: Any) -> Array:
+    def forward(self, features: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `features`."""
         return prroi_pool2d(
             features, rois, self.pooled_height, self.pooled_width, self.spatial_scale
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
-    def __repr__(self) -> str:
+    def extra_repr(self) -> str:
+        """Return the options."""
         return (
-            f"PrRoIPool2D(kernel_size=({self.pooled_height}, {self.pooled_width}), "
-            f"spatial_scale={self.spatial_scale})"
+            f"kernel_size=({self.pooled_height}, {self.pooled_width}), "
+            f"spatial_scale={self.spatial_scale}"
         )

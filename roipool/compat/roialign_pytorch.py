@@ -8,7 +8,7 @@ A box index outside the batch aborts the process in the original; here it is a V
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,8 +17,10 @@ from roipool import _arguments as check
 from roipool._arrays import Array
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
+from roipool.compat._layers import Layer
 
 FORM = check.CROPS._replace(
     indices="box_ind",
@@ -32,13 +34,13 @@ _CROP = TENSORFLOW_CROPS["bilinear"]
 
 @for_every_array
 def crop_and_resize(
-    image: Array,
+    image: ArrayT,
     boxes: ArrayLike,
     box_ind: ArrayLike,
     crop_height: int,
     crop_width: int,
     extrapolation_value: float = 0,
-) -> Array:
+) -> ArrayT:
     """Crop and resize like ``CropAndResizeFunction``.
 
     Parameters
@@ -83,8 +85,8 @@ def crop_and_resize(
 
 @for_every_array
 def crop_and_resize_backward(
-    grad_outputs: Array, boxes: ArrayLike, box_ind: ArrayLike, image_size: Sequence[int]
-) -> Array:
+    grad_outputs: ArrayT, boxes: ArrayLike, box_ind: ArrayLike, image_size: Sequence[int]
+) -> ArrayT:
     """Return the gradient of :func:`crop_and_resize` with respect to the image.
 
     Parameters
@@ -110,7 +112,7 @@ def crop_and_resize_backward(
         return call.average_backward(*call.checked_backward(_CROP, image_size))
 
 
-class CropAndResize:
+class CropAndResize(Layer):
     """``CropAndResize(crop_height, crop_width, extrapolation_value=0)``; boxes are normalised."""
 
     def __init__(self, crop_height: int, crop_width: int, extrapolation_value: float = 0) -> None:
@@ -118,26 +120,95 @@ class CropAndResize:
         self.crop_width = crop_width
         self.extrapolation_value = extrapolation_value
 
-    def forward(self, image: Array, boxes: ArrayLike, box_ind: ArrayLike) -> Array:
+    def forward(self, image: ArrayT, boxes: ArrayLike, box_ind: ArrayLike) -> ArrayT:
         """Crop `boxes` from `image`."""
         return crop_and_resize(
             image, boxes, box_ind, self.crop_height, self.crop_width, self.extrapolation_value
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def backward(
         self,
-        grad_outputs: Array,
+        grad_outputs: ArrayT,
         boxes: ArrayLike,
         box_ind: ArrayLike,
         image_size: Sequence[int],
-    ) -> Array:
+    ) -> ArrayT:
         """Return the gradient with respect to `image`."""
         return crop_and_resize_backward(grad_outputs, boxes, box_ind, image_size)
 
 
-class RoIAlign:
+def _normalised(
+    boxes: Any,
+    bins: tuple[int, int],
+    sizes: tuple[int, int],
+    transform_fpcoor: bool,
+    dtype: np.dtype[Any],
+) -> Array:
+    """Return y1, x1, y2, x2 as fractions of maps of such sizes, in the original's order."""
+    table = check.coordinates(check.number_array("boxes", boxes), dtype)
+    if 0 in table.shape:
+        return table.reshape(0, 4)
+    if table.ndim != 2 or table.shape[1] != 4:
+        raise ValueError(f"boxes must have shape (K, 4): x1, y1, x2, y2; got {tuple(table.shape)}")
+    real = conventions.scalar_of(table)
+    (y1, y2), (x1, x2) = (
+        _ends(table[:, first], table[:, first + 2], cells, size, transform_fpcoor, real)
+        for first, cells, size in zip((1, 0), bins, sizes, strict=True)
+    )
+    return conventions.library_of(table).xp().stack([y1, x1, y2, x2], axis=1)
+
+
+def _ends(low: Array, high: Array, cells: int, size: int, transform: bool, real: Any) -> Any:
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if not transform:
+            return low / real(size - 1), high / real(size - 1)
+        spacing = (high - low) / real(cells)
+        first = (low + spacing / real(2) - real(0.5)) / real(size - 1)
+        return first, first + spacing * real(cells - 1) / real(size - 1)
+
+
+@for_every_array
+def _roi_align(
+    featuremap: ArrayT,
+    boxes: ArrayLike,
+    box_ind: ArrayLike,
+    crop_height: int,
+    crop_width: int,
+    extrapolation_value: float,
+    transform_fpcoor: bool,
+) -> ArrayT:
+    """Return what the layer :class:`RoIAlign` with these options returns."""
+    with Call(featuremap=featuremap, boxes=boxes, box_ind=box_ind):
+        maps = check.features("featuremap", featuremap)
+        bins, sizes = (crop_height, crop_width), (maps.shape[2], maps.shape[3])
+        normalised = _normalised(boxes, bins, sizes, transform_fpcoor, check.dtype_of(maps))
+        return crop_and_resize(maps, normalised, box_ind, *bins, extrapolation_value)
+
+
+@for_every_array
+def _roi_align_backward(
+    grad_outputs: ArrayT,
+    boxes: ArrayLike,
+    box_ind: ArrayLike,
+    featuremap_size: Sequence[int],
+    crop_height: int,
+    crop_width: int,
+    transform_fpcoor: bool,
+) -> ArrayT:
+    """Return the gradient of :func:`_roi_align` with respect to the maps."""
+    with Call(grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind):
+        gradient = check.float_array("grad_outputs", grad_outputs)
+        shape = check.map_shape("featuremap_size", featuremap_size)
+        bins, sizes = (crop_height, crop_width), (shape[2], shape[3])
+        normalised = _normalised(boxes, bins, sizes, transform_fpcoor, check.dtype_of(gradient))
+        conventions.check_bins("grad_outputs", gradient, bins, "crop_height, crop_width")
+        return crop_and_resize_backward(gradient, normalised, box_ind, shape)
+
+
+class RoIAlign(Layer):
     """``RoIAlign(crop_height, crop_width, extrapolation_value=0, transform_fpcoor=True)``.
 
     Boxes are x1, y1, x2, y2 in map cells. With `transform_fpcoor` each output cell is one sample at
@@ -170,60 +241,22 @@ class RoIAlign:
         )
         self.transform_fpcoor: bool = check.flag("transform_fpcoor", transform_fpcoor)
 
-    def _normalised(
-        self, call: Call, boxes: Any, height: int, width: int, dtype: np.dtype[Any]
-    ) -> Array:
-        """Return y1, x1, y2, x2 as fractions, with the operations in the original's order."""
-        table = check.coordinates(check.number_array("boxes", boxes), dtype)
-        if 0 in table.shape:
-            return table.reshape(0, 4)
-        if table.ndim != 2 or table.shape[1] != 4:
-            raise ValueError(
-                f"boxes must have shape (K, 4): x1, y1, x2, y2; got {tuple(table.shape)}"
-            )
-        real = conventions.scalar_of(table)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            x1, x2 = self._ends(table[:, 0], table[:, 2], self.crop_width, width, real)
-            y1, y2 = self._ends(table[:, 1], table[:, 3], self.crop_height, height, real)
-        return call.library.xp().stack([y1, x1, y2, x2], axis=1)
-
-    def _ends(self, low: Array, high: Array, cells: int, size: int, real: Any) -> Any:
-        if not self.transform_fpcoor:
-            return low / real(size - 1), high / real(size - 1)
-        spacing = (high - low) / real(cells)
-        first = (low + spacing / real(2) - real(0.5)) / real(size - 1)
-        return first, first + spacing * real(cells - 1) / real(size - 1)
-
-    def forward(self, featuremap: Array, boxes: ArrayLike, box_ind: ArrayLike) -> Array:
+    def forward(self, featuremap: ArrayT, boxes: ArrayLike, box_ind: ArrayLike) -> ArrayT:
         """Pool `boxes` from `featuremap`."""
-        with Call(featuremap=featuremap, boxes=boxes, box_ind=box_ind) as call:
-            maps = check.features("featuremap", featuremap)
-            normalised = self._normalised(
-                call, boxes, maps.shape[2], maps.shape[3], check.dtype_of(maps)
-            )
-            return crop_and_resize(
-                maps,
-                normalised,
-                box_ind,
-                self.crop_height,
-                self.crop_width,
-                self.extrapolation_value,
-            )
+        bins = self.crop_height, self.crop_width
+        options = self.extrapolation_value, self.transform_fpcoor
+        return _roi_align(featuremap, boxes, box_ind, *bins, *options)
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def backward(
         self,
-        grad_outputs: Array,
+        grad_outputs: ArrayT,
         boxes: ArrayLike,
         box_ind: ArrayLike,
         featuremap_size: Sequence[int],
-    ) -> Array:
+    ) -> ArrayT:
         """Return the gradient with respect to `featuremap`, of shape `featuremap_size`."""
-        with Call(grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
-            gradient = check.float_array("grad_outputs", grad_outputs)
-            shape = check.map_shape("featuremap_size", featuremap_size)
-            normalised = self._normalised(call, boxes, shape[2], shape[3], check.dtype_of(gradient))
-            bins = self.crop_height, self.crop_width
-            conventions.check_bins("grad_outputs", gradient, bins, "crop_height, crop_width")
-            return crop_and_resize_backward(gradient, normalised, box_ind, shape)
+        options = self.crop_height, self.crop_width, self.transform_fpcoor
+        return _roi_align_backward(grad_outputs, boxes, box_ind, featuremap_size, *options)

@@ -24,7 +24,7 @@ from roipool._errors import shortened, shown
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
 from roipool._pooling import Call, Pooling
-from roipool._types import Method
+from roipool._types import ArrayT, Method
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
 
@@ -54,13 +54,13 @@ def _definition(method: str) -> Definition:
 @for_every_array
 @publishes_gradient(fixed={"crop_and_resize_backward_boxes": {"method": "bilinear"}})
 def crop_and_resize(
-    image: Array,
+    image: ArrayT,
     boxes: ArrayLike,
     box_indices: ArrayLike,
     crop_size: int | Sequence[int],
     method: Method = "bilinear",
     extrapolation_value: float = 0.0,
-) -> Array:
+) -> ArrayT:
     """Crop and resize like ``tf.image.crop_and_resize``.
 
     Parameters
@@ -113,13 +113,13 @@ def crop_and_resize(
 
 @for_every_array
 def crop_and_resize_backward(
-    grads: Array,
+    grads: ArrayT,
     boxes: ArrayLike,
     box_indices: ArrayLike,
     image_size: Sequence[int],
     T: DTypeLike = np.float32,  # noqa: N803 - TensorFlow's name
     method: Method = "bilinear",
-) -> Array:
+) -> ArrayT:
     """Return the gradient with respect to the image, like ``tf.raw_ops.CropAndResizeGradImage``.
 
     Parameters
@@ -161,12 +161,12 @@ def crop_and_resize_backward(
 
 @for_every_array
 def crop_and_resize_backward_boxes(
-    grads: Array,
-    image: Array,
+    grads: ArrayT,
+    image: ArrayT,
     boxes: ArrayLike,
     box_indices: ArrayLike,
     method: Method = "bilinear",
-) -> Array:
+) -> ArrayT:
     """Return the gradient with respect to the boxes, like ``tf.raw_ops.CropAndResizeGradBoxes``.
 
     Parameters

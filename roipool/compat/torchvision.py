@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from roipool import _arguments as check
 from roipool import _levels
 from roipool._arguments import Regions
-from roipool._arrays import Array
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
 from roipool._pooling import Call, Pooling
+from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
-from roipool.compat._layers import Layer
+from roipool.compat._layers import Layer, is_recorded
 from roipool.compat._torchvision_ps import (
     FORM,
     PSRoIAlign,
@@ -62,13 +62,13 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definiti
 
 @for_every_array
 def roi_align(
-    input: Array,
+    input: ArrayT,
     boxes: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
-) -> Array:
+) -> ArrayT:
     """Average ROI align like ``torchvision.ops.roi_align``.
 
     Parameters
@@ -122,13 +122,13 @@ def roi_align(
 
 @for_every_array
 def roi_align_backward(
-    grad_output: Array,
+    grad_output: ArrayT,
     boxes: Any,
     input_shape: Sequence[int],
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
-) -> Array:
+) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to `input`.
 
     Parameters
@@ -157,13 +157,13 @@ def roi_align_backward(
 
 @for_every_array
 def roi_pool(
-    input: Array,
+    input: ArrayT,
     boxes: Any,
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
     *,
     return_argmax: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Max ROI pooling like ``torchvision.ops.roi_pool``.
 
     A bin whose cells are all NaN, or below -3.4e38 (also in float64), is -3.4e38 with argmax -1.
@@ -206,8 +206,8 @@ def roi_pool(
 
 @for_every_array
 def roi_pool_backward(
-    grad_output: Array, argmax: Array, boxes: Any, input_shape: Sequence[int]
-) -> Array:
+    grad_output: ArrayT, argmax: ArrayT, boxes: Any, input_shape: Sequence[int]
+) -> ArrayT:
     """Return the gradient of :func:`roi_pool` with respect to `input`.
 
     Parameters
@@ -254,15 +254,16 @@ class RoIAlign(Layer):
         self.sampling_ratio = sampling_ratio
         self.aligned = aligned
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         return roi_align(
             input, rois, self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned
         )
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
-    def backward(self, grad_output: Array, rois: Any, input_shape: Sequence[int]) -> Array:
+    def backward(self, grad_output: ArrayT, rois: Any, input_shape: Sequence[int]) -> ArrayT:
         """Return the gradient with respect to `input`."""
         return roi_align_backward(
             grad_output, rois, input_shape, self.spatial_scale, self.sampling_ratio, self.aligned
@@ -276,16 +277,93 @@ class RoIPool(Layer):
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, input: Array, rois: Any) -> Array:
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
         pooled = roi_pool(input, rois, self.output_size, self.spatial_scale)
         assert not isinstance(pooled, tuple)
         return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
-class MultiScaleRoIAlign:
+def _heights(names: Iterable[str], shapes: Sequence[Shape4]) -> dict[str, int]:
+    return {name: shape[2] for name, shape in zip(names, shapes, strict=True)}
+
+
+def _on_levels(regions: Regions, scales: Sequence[float], canonical: tuple[float, int]) -> Regions:
+    """Return boxes with the index of each box's map."""
+    boxes = regions.boxes
+    if len(scales) == 1:  # a single map, for boxes of any size
+        return regions._replace(
+            levels=conventions.library_of(boxes).xp().zeros(boxes.shape[0], np.int64)
+        )
+    with np.errstate(invalid="ignore", over="ignore"):
+        width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    first, *_, last = (-round(math.log2(scale)) for scale in scales)
+    levels = conventions.level_by_logarithm(
+        width, height, (first, last), canonical, add_to_level=1e-6
+    )
+    return regions._replace(levels=levels)
+
+
+@for_every_array
+def _pool_pyramid(
+    x: Mapping[str, ArrayT],
+    boxes: Sequence[Any],
+    image_shapes: Sequence[tuple[int, int]],
+    featmap_names: Sequence[str],
+    output_size: tuple[int, int],
+    sampling_ratio: int,
+    canonical_scale: float,
+    canonical_level: int,
+    scales: list[float] | None,
+) -> ArrayT:
+    """Return what :class:`MultiScaleRoIAlign` with these options returns."""
+    named = conventions.maps_of_names("x", x, featmap_names)
+    with Call(FORM, x=list(named.values()), boxes=boxes) as call:
+        maps = check.pyramid("x", named)
+        heights = _heights(named, [one.shape for one in maps])
+        scales = conventions.scales_of_first_call(scales, "x", heights, image_shapes)
+        definition = _align(scales[0], sampling_ratio, False)
+        pooling = Pooling(definition, output_size, scales=tuple(scales))
+        regions = call.regions(maps[0].shape[0], check.dtype_of(maps[0]))
+        regions = _on_levels(regions, scales, (canonical_scale, canonical_level))
+        return call.average(maps, regions, pooling)
+
+
+@for_every_array
+def _pool_pyramid_backward(
+    grad_output: ArrayT,
+    input_shapes: Mapping[str, Sequence[int]],
+    boxes: Sequence[Any],
+    image_shapes: Sequence[tuple[int, int]],
+    featmap_names: Sequence[str],
+    output_size: tuple[int, int],
+    sampling_ratio: int,
+    canonical_scale: float,
+    canonical_level: int,
+    scales: list[float] | None,
+) -> dict[str, ArrayT]:
+    """Return the gradients of :func:`_pool_pyramid` with respect to the maps."""
+    name = "input_shapes"
+    named = conventions.maps_of_names(name, input_shapes, featmap_names)
+    shapes = check.pyramid_shapes(name, named)
+    with Call(FORM, grad_output=grad_output, boxes=boxes) as call:
+        heights = _heights(named, shapes)
+        scales = conventions.scales_of_first_call(scales, name, heights, image_shapes)
+        definition = _align(scales[0], sampling_ratio, False)
+        pooling = Pooling(definition, output_size, scales=tuple(scales))
+        gradient, regions, _ = call.checked_gradient(name, shapes[0], definition)
+        conventions.check_bins("grad_output", gradient, output_size)
+        regions = _on_levels(regions, scales, (canonical_scale, canonical_level))
+        found = call.average_backward_of_maps(gradient, regions, pooling, shapes)
+        return dict(
+            zip((each for each in input_shapes if each in featmap_names), found, strict=True)
+        )
+
+
+class MultiScaleRoIAlign(Layer):
     """``torchvision.ops.MultiScaleRoIAlign``: pools each box from a map chosen by its size.
 
     All maps are pooled in one call. As in the original, scales are computed at the first call: the
@@ -338,8 +416,8 @@ class MultiScaleRoIAlign:
         self.scales: list[float] | None = None
 
     def forward(
-        self, x: Mapping[str, Array], boxes: Sequence[Any], image_shapes: Sequence[tuple[int, int]]
-    ) -> Array:
+        self, x: Mapping[str, ArrayT], boxes: Sequence[Any], image_shapes: Sequence[tuple[int, int]]
+    ) -> ArrayT:
         """Pool boxes from a pyramid.
 
         Parameters
@@ -356,22 +434,20 @@ class MultiScaleRoIAlign:
         ndarray
             Shape (K, C, rows, columns), in the order of the boxes.
         """
-        named = conventions.maps_of_names("x", x, self.featmap_names)
-        with Call(FORM, x=list(named.values()), boxes=boxes) as call:
-            maps = check.pyramid("x", named)
-            pooling = self._pooling("x", named, [one.shape for one in maps], image_shapes)
-            regions = call.regions(maps[0].shape[0], check.dtype_of(maps[0]))
-            return call.average(maps, self._on_levels(regions, pooling.scales), pooling)
+        pooled = _pool_pyramid(x, boxes, image_shapes, *self._options())
+        self._keep_scales(x, image_shapes)
+        return pooled
 
-    __call__ = forward
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def backward(
         self,
-        grad_output: Array,
+        grad_output: ArrayT,
         input_shapes: Mapping[str, Sequence[int]],
         boxes: Sequence[Any],
         image_shapes: Sequence[tuple[int, int]],
-    ) -> dict[str, Array]:
+    ) -> dict[str, ArrayT]:
         """Return the gradients with respect to the maps, by name.
 
         Parameters
@@ -388,53 +464,27 @@ class MultiScaleRoIAlign:
         dict of str to ndarray
             Gradients with the shapes of the pooled maps.
         """
-        named = conventions.maps_of_names("input_shapes", input_shapes, self.featmap_names)
-        shapes = check.pyramid_shapes("input_shapes", named)
-        with Call(FORM, grad_output=grad_output, boxes=boxes) as call:
-            pooling = self._pooling("input_shapes", named, shapes, image_shapes)
-            gradient, regions, _ = call.checked_gradient(
-                "input_shapes", shapes[0], pooling.definition
+        options = self._options()
+        found = _pool_pyramid_backward(grad_output, input_shapes, boxes, image_shapes, *options)
+        self._keep_scales(input_shapes, image_shapes)
+        return found
+
+    def _options(self) -> tuple[Any, ...]:
+        own = self.featmap_names, self.output_size, self.sampling_ratio
+        return *own, self.canonical_scale, self.canonical_level, self.scales
+
+    def _keep_scales(self, maps: Any, image_shapes: Sequence[tuple[int, int]]) -> None:
+        """Keep the scales of the first call, unless torch.fx records it; arguments are checked."""
+        if self.scales is None and not is_recorded(maps):
+            named = conventions.maps_of_names("x", maps, self.featmap_names)
+            shapes = [getattr(one, "shape", one) for one in named.values()]
+            self.scales = conventions.scales_of_first_call(
+                None, "x", _heights(named, shapes), image_shapes
             )
-            conventions.check_bins("grad_output", gradient, self.output_size)
-            regions = self._on_levels(regions, pooling.scales)
-            found = call.average_backward_of_maps(gradient, regions, pooling, shapes)
-            pooled = [name for name in input_shapes if name in self.featmap_names]
-            return dict(zip(pooled, found, strict=True))
 
-    def _pooling(
-        self,
-        argument: str,
-        names: Iterable[str],
-        shapes: Sequence[Shape4],
-        image_shapes: Sequence[tuple[int, int]],
-    ) -> Pooling:
-        """Return the engine's arguments for an argument's maps with these names."""
-        heights = {name: shape[2] for name, shape in zip(names, shapes, strict=True)}
-        self.scales = conventions.scales_of_first_call(self.scales, argument, heights, image_shapes)
-        definition = _align(self.scales[0], self.sampling_ratio, False)
-        return Pooling(definition, self.output_size, scales=tuple(self.scales))
-
-    def _on_levels(self, regions: Regions, scales: Sequence[float]) -> Regions:
-        """Return boxes with the index of each box's map."""
-        boxes = regions.boxes
-        if len(scales) == 1:  # a single map, for boxes of any size
-            return regions._replace(
-                levels=conventions.library_of(boxes).xp().zeros(boxes.shape[0], np.int64)
-            )
-        with np.errstate(invalid="ignore", over="ignore"):
-            width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
-        first, *_, last = (-round(math.log2(scale)) for scale in scales)
-        levels = conventions.level_by_logarithm(
-            width,
-            height,
-            (first, last),
-            (self.canonical_scale, self.canonical_level),
-            add_to_level=1e-6,
-        )
-        return regions._replace(levels=levels)
-
-    def __repr__(self) -> str:
+    def extra_repr(self) -> str:
+        """Return the options."""
         return (
-            f"MultiScaleRoIAlign(featmap_names={self.featmap_names}, "
-            f"output_size={self.output_size}, sampling_ratio={self.sampling_ratio})"
+            f"featmap_names={self.featmap_names}, output_size={self.output_size}, "
+            f"sampling_ratio={self.sampling_ratio}"
         )

@@ -15,7 +15,7 @@ from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end_of_sequences
 from roipool._layout import Layout
-from roipool._levels import USUAL_SIZE, level_areas, levels_by_area, levels_of_scales
+from roipool._levels import USUAL_SIZE, areas_of_scales, level_areas, levels_by_area
 from roipool._pooling import Call, Pooling
 from roipool._types import AnyArray, ArrayT, Boxes, Numbers
 from roipool.ops.roi_align import definition
@@ -98,15 +98,18 @@ def assign_levels(
     with Call(rois=rois) as call:
         table = check.box_table("rois", rois, (5, 4))
         areas = level_areas(min_level, max_level, canonical_size, canonical_level)
-        corners, wide = table[:, -4:], np.dtype(np.float64)
-        if call.library is not NUMPY:  # in one launch, rather than a dozen
-            is_real = corners.dtype.kind not in "iu"
-            corners = call.library.table(corners, real_dtype(corners.dtype) if is_real else wide)
-            levels: Array = call.library.engine.assign_levels(corners, areas)
-            return levels
-        with np.errstate(over="ignore", invalid="ignore"):
-            none = np.zeros(len(table), np.int64)
-            return levels_by_area(corners.astype(wide), none, areas)
+        return _levels_of(call, table[:, -4:], areas)
+
+
+def _levels_of(call: Call, corners: Array, areas: Sequence[float]) -> Any:
+    """Return the level of each box from its corners, and from the areas between levels."""
+    if call.library is not NUMPY:  # in one launch, rather than a dozen
+        is_real = corners.dtype.kind not in "iu"
+        real = real_dtype(corners.dtype) if is_real else check.FLOAT64
+        return call.library.engine.assign_levels(call.library.table(corners, real), areas)
+    with np.errstate(over="ignore", invalid="ignore"):
+        none = np.zeros(len(corners), np.int64)
+        return levels_by_area(corners.astype(np.float64), none, areas)
 
 
 @by_front_end_of_sequences
@@ -202,7 +205,7 @@ def multilevel_roi_align(
         size = check.size_pair("output_size", output_size)
         regions = call.regions(maps[0].shape[0], maps[0].dtype)
         regions, pooling = (
-            _on_levels(regions, levels, scales),
+            _on_levels(call, regions, levels, scales),
             Pooling(placed, size, layout, scales=scales),
         )
         return call.average(maps, regions, pooling)
@@ -265,7 +268,7 @@ def multilevel_roi_align_backward(
         gradient, regions, pooling = call.checked_gradient(
             "input_shapes", shapes[0], placed, layout, scales=scales
         )
-        regions = _on_levels(regions, levels, scales)
+        regions = _on_levels(call, regions, levels, scales)
         return call.average_backward_of_maps(gradient, regions, pooling, shapes)
 
 
@@ -354,7 +357,7 @@ def multilevel_roi_align_backward_rois(
             "features", maps[0].shape, placed, layout, scales=scales
         )
         check.same_dtype("grad_output", gradient, "features[0]", maps[0])
-        regions = _on_levels(regions, levels, scales)
+        regions = _on_levels(call, regions, levels, scales)
         return call.average_backward_boxes(gradient, maps, regions, pooling)
 
 
@@ -370,9 +373,11 @@ def _placed(
     return definition(scales[0], sampling_ratio, aligned), scales
 
 
-def _on_levels(regions: Regions, levels: Numbers | None, scales: Sequence[float]) -> Regions:
+def _on_levels(
+    call: Call, regions: Regions, levels: Numbers | None, scales: tuple[float, ...]
+) -> Regions:
     """Return boxes with the index of each one's map."""
     count = len(regions.boxes)
     if levels is not None:
         return regions._replace(levels=check.levels("levels", levels, count, len(scales)))
-    return regions._replace(levels=assign_levels(regions.boxes, *levels_of_scales(scales)))
+    return regions._replace(levels=_levels_of(call, regions.boxes, areas_of_scales(scales)))

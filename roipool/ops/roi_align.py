@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._cpu import KeptAverages
 from roipool._definitions import Definition
 from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._front_ends import by_front_end
@@ -20,8 +19,6 @@ from roipool._types import AnyArray, ArrayT, Boxes, Bytes, Mode, Numbers, Pooled
 MODES: tuple[Mode, ...] = get_args(Mode)
 # A sample outside the map takes part in a maximum, as in mmcv.
 RULES = MaxRules(outside_is_zero=True)
-
-_forwards, _backwards = KeptAverages(columns=4), KeptAverages(columns=4)
 
 
 def definition(
@@ -239,10 +236,6 @@ def roi_align(
     array([[[[ 7.,  8.],
              [12., 13.]]]], dtype=float32)
     """
-    options = output_size, spatial_scale, sampling_ratio, aligned, mode, layout, return_argmax
-    pooled = _forwards.pool(features, rois, options, batch_indices, dtype, out)
-    if pooled is not None:
-        return pooled
     with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
         placed = definition(spatial_scale, sampling_ratio, aligned)
         is_average = check.choice("mode", mode, MODES) == "avg"
@@ -253,7 +246,6 @@ def roi_align(
             placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_BYTES, dtype=dtype
         )
         if is_average:
-            _forwards.keep(options, pooling)
             return call.average([maps], regions, pooling)
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         return (pooled, argmax) if want_argmax else pooled
@@ -318,10 +310,6 @@ def roi_align_backward(
              [0.  , 0.25, 0.25],
              [0.  , 0.25, 0.25]]]], dtype=float32)
     """
-    options = input_shape, spatial_scale, sampling_ratio, aligned, mode, layout
-    result = _backwards.gradient(grad_output, rois, options, argmax, batch_indices, out)
-    if result is not None:
-        return result
     with Call(
         grad_output=grad_output, argmax=argmax, rois=rois, batch_indices=batch_indices, out=out
     ) as call:
@@ -335,7 +323,6 @@ def roi_align_backward(
             placed, input_shape, layout, RULES
         )
         if is_average:
-            _backwards.keep(options, pooling, shape)
             return call.average_backward(gradient, regions, pooling, shape)
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 

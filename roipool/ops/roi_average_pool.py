@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roipool import _arguments as check
-from roipool._cpu import KeptAverages
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call
 from roipool._types import ArrayT, Boxes, Numbers
-
-_forwards, _backwards = KeptAverages(columns=4), KeptAverages(columns=4)
 
 
 def definition(spatial_scale: float) -> Definition:
@@ -94,14 +91,9 @@ def roi_average_pool(
     array([[[[ 4.,  6.],
              [14., 16.]]]], dtype=float32)
     """
-    options = output_size, spatial_scale, layout
-    pooled = _forwards.pool(features, rois, options, batch_indices, out)
-    if pooled is not None:
-        return pooled
     with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
         placed = definition(spatial_scale)
         maps, regions, pooling = call.checked_forward(placed, output_size, layout)
-        _forwards.keep(options, pooling)
         return call.average([maps], regions, pooling)
 
 
@@ -152,12 +144,7 @@ def roi_average_pool_backward(
     array([[[[0.25, 0.25, 0.  ],
              [0.25, 0.25, 0.  ]]]], dtype=float32)
     """
-    options = input_shape, spatial_scale, layout
-    result = _backwards.gradient(grad_output, rois, options, batch_indices, out)
-    if result is not None:
-        return result
     with Call(grad_output=grad_output, rois=rois, batch_indices=batch_indices, out=out) as call:
         checked = call.checked_backward(definition(spatial_scale), input_shape, layout)
         gradient, regions, pooling, shape = checked
-        _backwards.keep(options, pooling, shape)
         return call.average_backward(gradient, regions, pooling, shape)

@@ -74,6 +74,7 @@ SYSTEMS = {
     "caffe.roi_align gradient": _ALIGN.only_called(
         backward="compat.caffe.roi_align_backward",
         options=("spatial_scale", "exact_gradient"),
+        mixes_gradients=True,
         compared={
             "caffe.roi_align": Compared(
                 rules=CAFFE_ROI_ALIGN, example="caffe.roi_align(x, rois, 2, 2, 1.0)"

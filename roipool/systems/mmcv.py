@@ -11,7 +11,14 @@ from roipool.compat import mmcv
 from roipool.reference import MMCV_ROI_ALIGN_MAX, MMCV_ROI_POOL, ROI_ALIGN
 from roipool.systems import boxes, torchvision
 from roipool.systems.core import SYSTEMS as CORE
-from roipool.systems.oracles import ALIGN, PRECISE, alone, single_numbers, single_scale
+from roipool.systems.oracles import (
+    ALIGN,
+    LOWEST_FLOAT32,
+    PRECISE,
+    alone,
+    single_numbers,
+    single_scale,
+)
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.verification.released import Answer, Case
 
@@ -32,6 +39,7 @@ def _pooled(case: Case, mode: Mode) -> Any:
         mode,
         case.aligned,
         return_argmax=mode == "max",
+        operator="cpu",
     )
 
 
@@ -100,18 +108,19 @@ _MEAN = System(
         )
     },
 )
+_MAX_ORACLE = Oracle(
+    alone("sample", "mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"),
+    single_scale,
+    cannot_answer=lambda case: 0 in case.maps.shape[2:],  # mmcv reads beyond such a map
+)
 _MAX = System(
     "compat.mmcv.roi_align",
     options=_OPTIONS,
     samples="grid",
-    fixed={"pool_mode": "max", **_ARGMAX},
+    fixed={"pool_mode": "max", "operator": "cpu", **_ARGMAX},
     returns=("pooled", "argmax_y", "argmax_x"),
     names=_NAMES,
-    oracle=Oracle(
-        alone("sample", "mmcv_roi_align_max", "pooled", "argmax_y", "argmax_x"),
-        single_scale,
-        cannot_answer=lambda case: 0 in case.maps.shape[2:],  # mmcv reads beyond such a map
-    ),
+    oracle=_MAX_ORACLE,
     asked={"operation": "roi_align", "mode": "max"},
     goldens={
         "mmcv roi_align max": Answer("mmcv", "max", lambda c: _pooled(c, "max")[0], True),
@@ -244,6 +253,12 @@ SYSTEMS = {
             )
         },
     ),
+    "mmcv.roi_align max of CUDA": _MAX.only_called(
+        fixed={**_MAX.fixed, "operator": "cuda"},
+        oracle=_MAX_ORACLE._replace(
+            operation=_MAX_ORACLE.operation._replace(fixed={"start": LOWEST_FLOAT32})
+        ),
+    ),
     "mmcv.roi_pool": _POOL,
     "mmcv.roi_pool gradient": _POOL.only_called(
         backward="compat.mmcv.roi_pool_backward",
@@ -258,7 +273,9 @@ SYSTEMS = {
         forward="compat.mmcv.RoIAlign.forward", backward="", fixed={}
     ),
     "mmcv.RoIAlign max": _MAX.only_called(
-        forward="compat.mmcv.RoIAlign.forward", fixed={"pool_mode": "max"}, returns=("pooled",)
+        forward="compat.mmcv.RoIAlign.forward",
+        fixed={"pool_mode": "max", "operator": "cpu"},
+        returns=("pooled",),
     ),
     "mmcv.RoIAlign torchvision": torchvision.SYSTEMS["torchvision.roi_align"].only_called(
         forward="compat.mmcv.RoIAlign.forward", backward="", fixed={"use_torchvision": True}

@@ -127,6 +127,8 @@ class System(NamedTuple):
         `roipool.verification.volumes`.
     argmax_is_of_batch : bool
         Whether an argmax is an index into the whole batch; results hold indices into single maps.
+    mixes_gradients : bool
+        Whether the system's own gradient, unlike the derivative, mixes channels and boxes.
     oracle : Oracle, optional
         The oracle of the system; by default the function of the same name in `roipool.reference`.
     without_oracle : tuple of str
@@ -168,6 +170,7 @@ class System(NamedTuple):
     pyramid: Callable[[list[Any]], Any] | None = None
     is_volume: bool = False
     argmax_is_of_batch: bool = False
+    mixes_gradients: bool = False
     oracle: Oracle | None = None
     without_oracle: tuple[str, ...] = ()
     is_semantics: bool = True

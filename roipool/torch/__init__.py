@@ -1,7 +1,7 @@
-"""PyTorch: the operations of roipool for tensors, with derivatives.
+"""PyTorch: what serves tensors, and what only programs with tensors use.
 
-``roipool.roi_align(tensor, ...)`` and the other operations call the functions of this package,
-which have the same arguments except `out`. Importing it registers the operators
+``roipool.roi_align(tensor, ...)`` and every other function of ``roipool`` and ``roipool.compat``
+take tensors; :func:`call` computes them. Importing this package registers the operators
 ``torch.ops.roipool``, which compiled and exported programs call: import it before loading or
 tracing such a program.
 """
@@ -12,20 +12,11 @@ import torch
 
 from roipool import _front_ends
 from roipool.torch import nn
-from roipool.torch._calls import call
+from roipool.torch._calls import call as call
 from roipool.torch._detectron2 import override_detectron2
 from roipool.torch._onnx import onnx_translations
-from roipool.torch._operations import FUNCTIONS
 from roipool.torch._torchvision import override_torchvision
 
-globals().update(FUNCTIONS)
 _front_ends.serve((torch.Tensor, torch.nn.Parameter), __name__)
 
-__all__ = [
-    "call",
-    "nn",
-    "onnx_translations",
-    "override_detectron2",
-    "override_torchvision",
-    *FUNCTIONS,
-]
+__all__ = ["nn", "onnx_translations", "override_detectron2", "override_torchvision"]

@@ -140,7 +140,7 @@ def _fold_into_rows(
         images = maps[maps_have_batch.index(True)].shape[1]
         maps = tuple([to_rows(each, batch, has) for each, has in both[singles:]])
     size = settings.size if result == "pooled" else arrays[0].shape[-2:]
-    columns = settings.family.columns(boxes, size)
+    columns = settings.family.columns(boxes, indices, size)
     rows = to_boxes(boxes, indices, batch, has_batch[:2], columns, images)
     own = None if levels is None else to_rows(levels, batch, has_batch[2])
     shapes = tuple([(batch * n, c, h, w) for n, c, h, w in settings.shapes])

@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
+from roipool._cpu import KeptCalls
 from roipool._errors import with_name
 from roipool._gradients import published_of, refuse_gradients
+from roipool._kept import compute_and_keep
+from roipool._pooling import LAST
 from roipool.torch._operations import FUNCTIONS
+from roipool.torch._small_calls import small_call
 
 Function = Callable[..., Any]
 
+_kept: dict[Function, KeptCalls] = {}
 
-def call(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+
+def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a public function; errors begin with its name."""
     if function.__module__.startswith("roipool.ops."):
         return FUNCTIONS[function.__name__](*args, **kwargs)
     if torch.compiler.is_dynamo_compiling():
-        return _traced(function.__module__, function.__name__, tuple(args), dict(kwargs))
-    return _named(function, args, kwargs)
+        from roipool.torch._tracing import call_in_trace  # imports Dynamo
+
+        return call_in_trace(function.__module__, function.__name__, args, kwargs)
+    kept = _kept.get(function)
+    if kept is None:
+        kept = _kept.setdefault(function, KeptCalls())
+    small = kept.prepared(args, kwargs) if len(args) > 1 else None
+    result = None if small is None else small(args[0], args[1])
+    if result is not None:
+        return result
+    general = functools.partial(_call_generally, function)
+    return compute_and_keep(general, kept, args, kwargs, small_call)
 
 
-def _named(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:
+    """Compute a function with all checks."""
     try:
         if torch.is_grad_enabled():
             refuse_gradients(function, args, kwargs, _requires_gradient)
-            published = published_of(function)
-            if published is not None:
-                own = published.of(args, kwargs)
-                if not own.is_derivative and any(map(_requires_gradient, own.arrays)):
+        published = published_of(function)
+        if published is not None:
+            own = published.of(args, kwargs)
+            if not own.is_derivative:
+                LAST.is_asked_for = False  # no such call is kept: gradients are not derivatives
+                if torch.is_grad_enabled() and any(map(_requires_gradient, own.arrays)):
                     return own.asked(_Published.apply(own, *own.arrays))
         return function(*args, **kwargs)
     except (TypeError, ValueError) as error:
@@ -42,21 +60,6 @@ def _named(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 def _requires_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
-
-
-@torch._dynamo.nonstrict_trace  # type: ignore[untyped-decorator]
-def _traced(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a function within a program that Dynamo traces: its checks are no part of that."""
-    public = getattr(importlib.import_module(module), name)
-    args, kwargs = _pytree.tree_map(_number, (args, kwargs))
-    return public(*args, **kwargs)
-
-
-def _number(value: Any) -> Any:
-    """Return a number that is a symbol as the number that the program is compiled for."""
-    if isinstance(value, torch.SymInt):
-        return int(value)
-    return float(value) if isinstance(value, torch.SymFloat) else value
 
 
 # ---- Published gradients

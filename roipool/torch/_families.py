@@ -233,7 +233,7 @@ class Family:
         scales: Sequence[float] = placing[0]
         return scales
 
-    def columns(self, boxes: Tensor, size: Sequence[int]) -> int:
+    def columns(self, boxes: Tensor, indices: Tensor | None, size: Sequence[int]) -> int:
         """Return the numbers of a box without its batch index, for so many rows and columns."""
         return self.op.form.numbers(size)
 
@@ -400,6 +400,10 @@ def four_by_four(sizes: Sequence[int]) -> list[Shape4]:
     ]
 
 
+class UnknownImageError(Exception):
+    """A batch index of a small call names no image: the general path says what is wrong."""
+
+
 class AnyFamily(Family):
     """The operators that compute any request to an engine, whose numbers are their arguments.
 
@@ -431,9 +435,7 @@ class AnyFamily(Family):
     def settings_of(self, pooling: Pooling, shapes: Sequence[Shape4] = ()) -> Settings:
         """Return the settings for a request to an engine."""
         definition, rules = pooling.definition, pooling.rules
-        depth, sizes, scales = definition.depth, (), ()
-        if depth is not None:
-            sizes, scales = (depth.planes, depth.bins, depth.sampling), depth[3:]
+        depth: tuple[Any, ...] = definition.depth or ()
         placing = (
             definition.name,
             pooling.map_scales,
@@ -442,8 +444,8 @@ class AnyFamily(Family):
             definition.angle_scale,
             definition.offset_factor,
             definition.group_size,
-            sizes,
-            scales,
+            depth[:3],
+            depth[3:],
             *rules,
         )
         return Settings(self, placing, pooling.output_size, pooling.empty_value, tuple(shapes))
@@ -469,14 +471,34 @@ class AnyFamily(Family):
         scales: Sequence[float] = placing[1]
         return scales
 
-    def columns(self, boxes: Tensor, size: Sequence[int]) -> int:
-        """Return the numbers of a box."""
-        return boxes.shape[-1]
+    def columns(self, boxes: Tensor, indices: Tensor | None, size: Sequence[int]) -> int:
+        """Return the numbers of a box without its batch index."""
+        return boxes.shape[-1] - (indices is None)
+
+    def operator_gradients(self, verb: str, gradients: Sequence[Any]) -> tuple[Any, ...]:
+        """Reorder gradients; beside lists of maps, torch takes empty lists for such, too."""
+        found = super().operator_gradients(verb, gradients)
+        if not self.is_pyramid or "features" not in VERBS[verb].arrays:
+            return found
+        names = [each.name for each in self.overloads[verb]._schema.arguments]
+        return tuple(
+            [] if name in ("depth", "depth_scales") else each
+            for name, each in zip(names, found, strict=True)
+        )
 
     def regions(
         self, table: Any, indices: Any, images: int, dtype: Any, size: tuple[int, int]
     ) -> Regions:
-        """Return boxes as engines read them; an index of no image becomes -1."""
+        """Return boxes as engines read them; an index of no image becomes -1.
+
+        A table without indices has them in its first column, cut to whole numbers, which must name
+        images: small calls give their table as it is.
+        """
+        if indices is None:
+            numbers, wrong = _cpu.whole_numbers(table[:, 0], images, True)
+            if wrong >= 0:
+                raise UnknownImageError
+            return Regions(check.coordinates(table[:, 1:], dtype), numbers)
         library = LIBRARY_OF[type(indices)] or NUMPY
         if library is NUMPY:
             indices, _ = _cpu.whole_numbers(indices, images, False)

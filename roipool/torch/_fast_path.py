@@ -12,10 +12,10 @@ import functools
 import torch
 from torch import Tensor, get_num_threads
 
-from roipool._cpu import PreparedAverage
-from roipool._definitions import BY_BIN, Op
-from roipool._pooling import Pooling
-from roipool.torch._families import Settings, pooling_of
+from roipool._cpu import PreparedCall
+from roipool._definitions import BY_BIN
+from roipool._pooling import Pooling, is_kept
+from roipool.torch._families import ANY_AVERAGE, Settings, pooling_of
 
 # Types of maps, with their names for the engine and the type of a table of boxes.
 TYPES = {
@@ -29,9 +29,9 @@ TYPES = {
 class FastAverage:
     """Pools maps by an average whose options are prepared."""
 
-    def __init__(self, op: Op, pooling: Pooling) -> None:
-        self._prepared = PreparedAverage(pooling, op.columns)
-        self._columns = op.columns + 1
+    def __init__(self, pooling: Pooling, columns: int, *, cuts: bool = False) -> None:
+        self._prepared = PreparedCall(pooling, columns, cuts=cuts)
+        self._columns = columns + 1
         self._size = pooling.output_size
 
     def __call__(self, features: Tensor, rois: Tensor) -> Tensor | None:
@@ -62,12 +62,15 @@ class FastAverage:
 def fast_average(settings: Settings) -> FastAverage | None:
     """Return the fast path of an average of contiguous maps, or None if it has none."""
     family, op = settings.family, settings.family.op
+    if family is ANY_AVERAGE:
+        pooling = pooling_of(family, False, settings.size, settings.placing, settings.filling)
+        return FastAverage(pooling, 4, cuts=True) if is_kept(pooling) else None
     if family.is_pyramid or op.form.is_normalised or op.columns != 4:
         return None
     pooling = pooling_of(family, False, settings.size, settings.placing)
     if pooling.definition.name in BY_BIN or op.is_position_sensitive:
         return None
-    return FastAverage(op, pooling)
+    return FastAverage(pooling, op.columns)
 
 
 def _is_memory(tensor: Tensor) -> bool:

@@ -208,8 +208,8 @@ def _gradient_settings(
     """Return the settings of a gradient with respect to maps of such shapes."""
     if pooling.layout == "NHWC":
         shapes = [(shape[0], shape[3], shape[1], shape[2]) for shape in shapes]
-    last = is_channels_last(gradient)
-    return settings._replace(shapes=tuple(map(tuple, shapes)), channels_last=last)
+    sizes = tuple([(shape[0], shape[1], shape[2], shape[3]) for shape in shapes])
+    return settings._replace(shapes=sizes, channels_last=is_channels_last(gradient))
 
 
 verbs = _Verbs()

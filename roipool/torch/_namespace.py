@@ -66,16 +66,6 @@ def arange(count: int, dtype: Any = torch.int64) -> Tensor:
     return torch.arange(count, dtype=tensor_dtype(dtype))
 
 
-def full_like(values: Tensor, filling: Any) -> Tensor:
-    """Return `numpy.full_like`."""
-    return torch.full_like(values, _number(filling))
-
-
-def broadcast_to(values: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return `numpy.broadcast_to`."""
-    return values.expand(*shape)
-
-
 def cumsum(values: Tensor) -> Tensor:
     """Return `numpy.cumsum` of one axis."""
     return torch.cumsum(values, 0)

@@ -42,8 +42,9 @@ def argmax_at(
 
 def _at(regions: Regions, pooling: Pooling, shape: Sequence[int]) -> tuple[Any, ...]:
     settings = ANY_MAXIMUM.settings_of(pooling)
-    boxes, indices, _ = (each if each is None else each.detach() for each in regions)
-    return boxes, indices, list(shape), pooling.output_size, *settings.placing
+    boxes: Any = regions.boxes
+    indices: Any = regions.batch_indices
+    return boxes.detach(), indices.detach(), list(shape), pooling.output_size, *settings.placing
 
 
 def _read(bridge: Bridge, args: Sequence[Any]) -> tuple[Regions, Pooling, tuple[int, ...]]:

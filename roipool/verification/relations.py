@@ -166,6 +166,16 @@ def chosen_types(case: Case, got: Results, library: Any) -> Comparisons:
         yield from same(results, got)
 
 
+def _divisible(case: Case) -> System:
+    """Return the functions of a system whose results for parts of a call are parts of its results.
+
+    They are all but a gradient that mixes channels and boxes.
+    """
+    system = SYSTEMS[case.operation]
+    is_mixed = system.mixes_gradients and not case.options.get("exact_gradient", True)
+    return system._replace(backward="") if is_mixed else system
+
+
 def channels_apart(case: Case, got: Results, library: Any) -> Comparisons:
     """Channels are independent; only the rounding of sums may depend on their number."""
     count, group = case.grad.shape[1], case.channel_group
@@ -173,7 +183,7 @@ def channels_apart(case: Case, got: Results, library: Any) -> Comparisons:
         cut = max(1, count // group * 3 // 8) * group
         for part in (slice(0, cut), slice(cut, count)):
             some = with_channels(case, part)
-            results = run(some, library)
+            results = run(some, library, _divisible(case))
             results = {name: each for name, each in results.items() if name not in SLOPES}
             of_maps = channels_of_maps(case, part)
             whole = {
@@ -204,7 +214,8 @@ def boxes_reversed(case: Case, got: Results, library: Any) -> Comparisons:
         case = replace(case, form="table")
     if SYSTEMS[case.operation].forms == PER_IMAGE:
         return  # tables per image fix the order
-    results = run(replace(case, rois=case.rois[::-1], grad=case.grad[::-1]), library)
+    turned_case = replace(case, rois=case.rois[::-1], grad=case.grad[::-1])
+    results = run(turned_case, library, _divisible(case))
     turned = {name: array if name == "gradient" else array[::-1] for name, array in results.items()}
     gradient = turned.pop("gradient", None)
     yield from same(turned, got)
@@ -219,7 +230,7 @@ def images_apart(case: Case, got: Results, library: Any) -> Comparisons:
         table = case.rois[own]
         table[:, 0] = 0
         alone = replace(case, maps=case.maps[n : n + 1], rois=table, grad=case.grad[own])
-        results = run(alone, library)
+        results = run(alone, library, _divisible(case))
         whole = {
             name: got[name][n : n + 1] if name == "gradient" else got[name][own] for name in results
         }

@@ -4,6 +4,7 @@ plain loops written from the original's description, and finite differences.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -167,10 +168,15 @@ def gather_loop(
     boxes: np.ndarray,
     shape: tuple[int, ...],
     edges: Callable[[np.ndarray], np.ndarray],
-    share: Callable[..., float],
+    share: Callable[[int, int, int], float],
+    beyond: int = 0,
 ) -> np.ndarray:
-    """Caffe's and MXNet's backward: for every cell, a loop over the boxes around it and bins."""
-    result = np.zeros(shape)
+    """Caffe's and MXNet's backward: for every cell, a loop over the boxes around it and bins.
+
+    `share` is of a bin, by its place in memory, and of a cell. Loops over rows and columns of bins
+    run `beyond` the last bin that holds the cell, maybe to a place that is another bin's.
+    """
+    result, places = np.zeros(shape), grad.ravel()
     single = np.float32
     for n, c, h, w in np.ndindex(*shape):
         for k, box in enumerate(boxes):
@@ -185,10 +191,11 @@ def gather_loop(
                 length = single(max(end - start + 1, 1)) / single(bins)
                 first = int(np.floor(single(cell - start) / length))
                 last = int(np.ceil(single(cell - start + 1) / length))
-                spans.append(range(min(max(first, 0), bins), min(max(last, 0), bins)))
-            for ph in spans[0]:
-                for pw in spans[1]:
-                    result[n, c, h, w] += share(k, c, ph, pw, h, w) * grad[k, c, ph, pw]
+                spans.append(range(min(max(first, 0), bins), min(max(last, 0), bins) + beyond))
+            for ph, pw in itertools.product(*spans):
+                place = ((k * shape[1] + c) * grad.shape[2] + ph) * grad.shape[3] + pw
+                if place < grad.size:
+                    result[n, c, h, w] += share(place, h, w) * places[place]
     return result
 
 
@@ -204,8 +211,8 @@ def test_caffe_pooling_backward_is_its_gather(scale: float) -> None:
         scaled = box * scale32
         return (np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))).astype(int)
 
-    def share(k: int, c: int, ph: int, pw: int, h: int, w: int) -> float:
-        return float(argmax[k, c, ph, pw] == h * maps.shape[3] + w)
+    def share(place: int, h: int, w: int) -> float:
+        return float(argmax.ravel()[place] == h * maps.shape[3] + w)
 
     want = gather_loop(grad, boxes, maps.shape, edges, share)
     got = caffe.roi_pooling_backward(grad, argmax, boxes, maps.shape, 3, 4, scale)
@@ -229,9 +236,9 @@ def test_older_mxnet_backward_is_its_gather(scale: float) -> None:
         scaled = box * scale32
         return np.concatenate([np.floor(scaled[:2]), np.ceil(scaled[2:])]).astype(int)
 
-    def share(k: int, c: int, ph: int, pw: int, h: int, w: int) -> float:
+    def share(place: int, h: int, w: int) -> float:
         one = np.float32(1)
-        x, y = at_x[k, c, ph, pw], at_y[k, c, ph, pw]
+        x, y = at_x.ravel()[place], at_y.ravel()[place]
         left, right, bottom, top = np.floor(x), np.ceil(x), np.floor(y), np.ceil(y)
         if left == w and top == h:
             return float(((one - x) + left) * ((one + y) - top))
@@ -247,18 +254,41 @@ def test_older_mxnet_backward_is_its_gather(scale: float) -> None:
     near(mxnet.ROIAlign_backward(grad, at_x, at_y, boxes, maps.shape, scale), want)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(3, 2), (1, 3), (2, 1), (1, 1)])
 @pytest.mark.parametrize("scale", SCALES)
-def test_caffe_align_backward_gives_all_to_the_winning_cell(scale: float) -> None:
+def test_caffe_align_backward_is_its_loops(scale: float, rows: int, columns: int) -> None:
+    """They come to bins of other rows, channels and boxes, and not to some of their own."""
     rng = np.random.default_rng(13)
-    maps, boxes = some_maps(rng), some_boxes(rng, scale)
-    _, at_x, at_y = caffe.roi_align(maps, boxes, 3, 2, scale)
+    maps, boxes = some_maps(rng)[:, :2], some_boxes(rng, scale)
+    cells = np.round(boxes[12:, 1:3] * scale).clip(0, 8)
+    boxes[12:, 1:] = np.hstack([cells, cells]) / scale
+    boxes[20:, 1:] = boxes[20, 1:]  # the last ones are the same cell
+    scale32 = np.float32(scale)
+    _, at_x, at_y = caffe.roi_align(maps, boxes, rows, columns, scale)
     grad = rng.standard_normal(at_x.shape).astype(np.float32)
-    want = np.zeros(maps.shape)
-    for k, c, ph, pw in np.ndindex(*at_x.shape):
-        if at_x[k, c, ph, pw] >= 0:
-            cell = (int(boxes[k, 0]), c, at_y[k, c, ph, pw], at_x[k, c, ph, pw])
-            want[cell] += grad[k, c, ph, pw]
-    near(caffe.roi_align_backward(grad, at_x, at_y, boxes, maps.shape, 3, 2, scale), want)
+
+    def edges(box: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.floor(box[:2] * scale32), np.ceil(box[2:] * scale32)]).astype(int)
+
+    def share(place: int, h: int, w: int) -> float:
+        return float((at_y.ravel()[place], at_x.ravel()[place]) == (h, w))
+
+    want = gather_loop(grad, boxes, maps.shape, edges, share, beyond=1)
+    got = caffe.roi_align_backward(grad, at_x, at_y, boxes, maps.shape, rows, columns, scale)
+    near(got, want)
+    within = gather_loop(grad, boxes, maps.shape, edges, share)
+    assert not np.allclose(got, within)
+
+
+def test_caffe_align_backward_counts_bins_of_the_next_channel() -> None:
+    """Four bins of one cell: of the next channel the loops see the first row, and one bin more."""
+    maps, box = np.ones((1, 2, 5, 5), np.float32), [[0, 2, 2, 2, 2]]
+    _, at_x, at_y = caffe.roi_align(maps, box, 2, 2, 1.0)
+    grad = np.ones((1, 2, 2, 2), np.float32)
+    grad[:, 1] = 100
+    got = caffe.roi_align_backward(grad, at_x, at_y, box, maps.shape, 2, 2, 1.0)
+    np.testing.assert_array_equal(got[0, :, 2, 2], [405, 500])
+    assert np.count_nonzero(got) == 2
 
 
 @thorough_on_the_emulator

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from _support.layers import LAYERS, LayerCase
+from _support.run_python import run_python
 
+from roipool import compat
 from roipool.compat import (
     caffe,
     chainer,
@@ -24,6 +29,7 @@ from roipool.compat import (
     tensorflow,
     torchvision,
 )
+from roipool.compat._layers import Layer
 
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 
@@ -178,55 +184,67 @@ def test_mxnet_takes_names_of_operators() -> None:
             pool(name=3)
 
 
-@pytest.mark.parametrize(
-    ("layer", "shown"),
-    [
-        (
-            torchvision.RoIAlign(7, 1.0, 2),
-            "RoIAlign(output_size=7, spatial_scale=1.0, sampling_ratio=2, aligned=False)",
-        ),
-        (torchvision.RoIPool(7, 0.5), "RoIPool(output_size=7, spatial_scale=0.5)"),
-        (
-            detectron2.ROIAlign(7, 1.0, 0),
-            "ROIAlign(output_size=7, spatial_scale=1.0, sampling_ratio=0, aligned=True)",
-        ),
-        (
-            mmcv.RoIAlign(7),
-            (
-                "RoIAlign(output_size=(7, 7), spatial_scale=1.0, sampling_ratio=0, pool_mode=avg, "
-                "aligned=True, use_torchvision=False)"
-            ),
-        ),
-        (mmcv.RoIPool((7, 7)), "RoIPool(output_size=(7, 7), spatial_scale=1.0)"),
-        (
-            mmcv.RoIAlignRotated(7, 0.5),
-            (
-                "RoIAlignRotated(output_size=(7, 7), spatial_scale=0.5, sampling_ratio=0, "
-                "aligned=True, clockwise=False)"
-            ),
-        ),
-        (
-            mmcv.RiRoIAlignRotated(7, 0.5),
-            (
-                "RiRoIAlignRotated(out_size=(7, 7), spatial_scale=0.5, num_samples=0, "
-                "num_orientations=8, clockwise=False)"
-            ),
-        ),
-        (
-            detectron2.ROIAlignRotated(7, 0.5, 2),
-            "ROIAlignRotated(output_size=7, spatial_scale=0.5, sampling_ratio=2)",
-        ),
-        (paddle.RoIPool(7, 0.5), "RoIPool(output_size=7, spatial_scale=0.5)"),
-        (paddle.RoIAlign(7, 0.5), "RoIAlign(output_size=7, spatial_scale=0.5)"),
-        (mmcv.PrRoIPool(7), "PrRoIPool(output_size=(7, 7), spatial_scale=1.0)"),
-        (
-            precise_roi_pooling.PrRoIPool2D(7, 5, 0.5),
-            "PrRoIPool2D(kernel_size=(7, 5), spatial_scale=0.5)",
-        ),
-    ],
-)
-def test_layers_show_their_options(layer: object, shown: str) -> None:
-    assert repr(layer) == shown
+@pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
+def test_layers_show_their_options(case: LayerCase) -> None:
+    assert repr(case.make()) == case.shown
+
+
+@pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
+def test_layers_can_be_copied_and_pickled(case: LayerCase) -> None:
+    layer = case.make()
+    expected = layer(*case.arguments)
+    copies = [copy.copy(layer), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]
+    for each in copies:
+        assert type(each) is type(layer)
+        assert repr(each) == case.shown
+        np.testing.assert_array_equal(each(*case.arguments), expected)
+
+
+class Doubled(torchvision.RoIAlign):
+    """A user's layer."""
+
+    def __init__(self, size: int) -> None:
+        self.factor = 2
+        super().__init__(size, 0.5, 2)
+
+    def forward(self, input: Any, rois: Any) -> Any:
+        return self.factor * super().forward(input, rois)
+
+
+def test_classes_of_users_are_called_and_pickled() -> None:
+    box, layer = [[0, 0.5, 1, 3, 3.5]], Doubled(2)
+    expected = 2 * torchvision.roi_align(PROBE, box, 2, 0.5, 2)
+    for each in (layer, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert isinstance(each, Doubled)
+        np.testing.assert_array_equal(each(PROBE, box), expected)
+    assert repr(layer) == (
+        "Doubled(output_size=2, spatial_scale=0.5, sampling_ratio=2, aligned=False)"
+    )
+
+
+def test_every_layer_is_tested() -> None:
+    found = {
+        f"{system}.{name}"
+        for system in compat.__all__
+        for name, value in vars(getattr(compat, system)).items()
+        if inspect.isclass(value) and value.__module__.startswith("roipool.compat.")
+        if not name.startswith("_") and issubclass(value, Layer) and value is not Layer
+    }
+    assert found == {name.split()[0] for name in LAYERS}
+
+
+def test_layers_import_no_library() -> None:
+    process = run_python(
+        """
+        import sys
+        from roipool.compat import mmcv
+
+        layer = mmcv.RoIAlign(7)
+        assert "torch" not in sys.modules
+        assert type(layer) is mmcv.RoIAlign
+        """
+    )
+    assert not process.returncode, process.stderr
 
 
 def test_layers_pool_as_their_functions() -> None:

@@ -91,9 +91,25 @@ def test_mmcv_roi_pool_of_a_map_without_cells_has_a_gradient() -> None:
 
 
 @on_every_backend
-def test_mmcv_maximum_starts_at_minus_ten_thousand() -> None:
-    assert mmcv.roi_align(PROBE - 20000, [[0, 1, 1, 3, 3]], 1, pool_mode="max").item() == -10000
-    assert mmcv.roi_align(PROBE, [[0, 2, 2, 2, 2]], 1, pool_mode="max").item() == -10000
+def test_mmcv_maximum_starts_as_in_the_operator_of_the_device(backend: Backend) -> None:
+    """Unless an operator is named: at -10000 on a CPU, at the lowest float32 on a GPU."""
+    low, middle, empty = PROBE - 20000, [[0, 2, 2, 3, 3]], [[0, 2, 2, 2, 2]]
+    lowest = np.finfo(np.float32).min
+    of_low = {"cpu": (-10000, -1, -1), "cuda": (-19987, 2, 2)}  # the maximum, and its position
+    of_empty = {"cpu": (-10000, -1, -1), "cuda": (lowest, -1, -1)}
+    device = "cpu" if backend.name == "cpu" else "cuda"
+    for operator in ("cpu", "cuda", None):
+        whose = operator or device
+        options: dict[str, Any] = {"pool_mode": "max", "operator": operator}
+        for maps, box, ratio, want in (
+            (low, middle, 1, of_low[whose]),
+            (PROBE, empty, 0, of_empty[whose]),
+        ):
+            found = mmcv.roi_align(maps, box, 1, 1.0, ratio, return_argmax=True, **options)
+            assert tuple(each.item() for each in found) == want
+        layer = mmcv.RoIAlign(1, 1.0, 1, "max", operator=operator)
+        assert layer(low, middle).item() == of_low[whose][0]
+        assert "operator" not in repr(layer)
 
 
 @on_every_backend
@@ -449,6 +465,11 @@ def test_tensorflow_takes_any_real_image_and_answers_in_float32() -> None:
             lambda: mmcv.roi_align_rotated(PROBE, [[0, 1, 1, 3, 3, 0]], 2, 1.0, clockwise="yes"),
             "clockwise must be",
         ),
+        (
+            lambda: mmcv.roi_align(PROBE, [[0, 1, 1, 3, 3]], 2, operator="gpu"),
+            "operator must be 'cpu' or 'cuda', got 'gpu'",
+        ),
+        (lambda: mmcv.RoIAlign(2, operator=1), "operator must be a str, got int"),
         (
             lambda: mmcv.riroi_align_rotated(PROBE, [[0, 1, 1, 3, 3, 0]], 2, 1.0),
             "features must have a multiple of 8 channels",

@@ -15,7 +15,7 @@ MORE: dict[str, Any] = {"arrays": "torch", "backward": "autograd", "random_calls
 
 def test_own_operators() -> None:
     reports = assert_conforms(
-        roipool.torch.roi_align,
+        roipool.roi_align,
         "roi_align",
         dtypes=["float32", "bfloat16"],
         without=["empty-arrays"],
@@ -29,7 +29,7 @@ def test_own_operators() -> None:
 def test_a_gradient_of_boxes_is_checked_where_there_is_one() -> None:
     def other_sign(features: Any, rois: Any, *arguments: Any, **options: Any) -> Any:
         turned = 2 * rois.detach() - rois
-        return roipool.torch.roi_align(features, turned, *arguments, **options)
+        return roipool.roi_align(features, turned, *arguments, **options)
 
     more: dict[str, Any] = {
         **MORE,
@@ -42,7 +42,7 @@ def test_a_gradient_of_boxes_is_checked_where_there_is_one() -> None:
 
     def detached(features: Any, rois: Any, *arguments: Any, **options: Any) -> Any:
         assert not rois.requires_grad, "boxes have no gradient"
-        return roipool.torch.roi_align(features, rois, *arguments, **options)
+        return roipool.roi_align(features, rois, *arguments, **options)
 
     (report,) = assert_conforms(detached, "roi_align", **more)
     assert report.checked == ["pooled values", "gradient"]
@@ -53,7 +53,7 @@ def test_a_gradient_of_boxes_is_checked_where_there_is_one() -> None:
 
 def test_a_gradient_that_is_missing() -> None:
     def detached(features: Any, *arguments: Any, **options: Any) -> Any:
-        return roipool.torch.roi_align(features.detach(), *arguments, **options)
+        return roipool.roi_align(features.detach(), *arguments, **options)
 
     with pytest.raises(NotConforming) as caught:
         assert_conforms(detached, "roi_align", **{**MORE, "random_calls": 0})
@@ -63,7 +63,7 @@ def test_a_gradient_that_is_missing() -> None:
 
 def test_a_tensor_that_is_written_into() -> None:
     def writes(features: Any, *arguments: Any, **options: Any) -> Any:
-        pooled = roipool.torch.roi_align(features, *arguments, **options)
+        pooled = roipool.roi_align(features, *arguments, **options)
         with torch.no_grad():
             features += 1
         return pooled

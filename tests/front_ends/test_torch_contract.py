@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from _support import cases
-from _support.stubs import check_stub
 from _support.support_tables import Columns
 from _support.tensors import ALL_CASES, DTYPES, Case, maps, moved_bins, to_numpy
 from front_ends import contract
@@ -130,10 +129,6 @@ class TestContract(contract.Everything):
     arrays = TORCH
 
 
-def test_the_stub() -> None:
-    check_stub(roipool.torch)
-
-
 class Deterministic(Torch):
     """In torch's deterministic mode, which fills new memory with NaN."""
 
@@ -220,7 +215,7 @@ def test_maps_of_numpy_beside_tensors() -> None:
 
 def test_a_pyramid_of_no_maps() -> None:
     with pytest.raises(ValueError, match="multilevel_roi_align: features must hold one map"):
-        roipool.torch.multilevel_roi_align([], torch.zeros(1, 5), 2, ())
+        roipool.multilevel_roi_align([], torch.zeros(1, 5), 2, ())
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)

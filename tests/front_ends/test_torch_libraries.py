@@ -67,7 +67,7 @@ def test_detectron2(
 OWN = """
 import roipool.torch
 def align(features, rois, output_size, spatial_scale, sampling_ratio):
-    return roipool.torch.roi_align(features, rois, output_size, spatial_scale, sampling_ratio)
+    return roipool.roi_align(features, rois, output_size, spatial_scale, sampling_ratio)
 def of_features(features, rois, *arguments):
     return align(features, rois.detach(), *arguments)
 def of_nothing(features, rois, *arguments):

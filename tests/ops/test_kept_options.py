@@ -35,12 +35,6 @@ def arrays(dtype: str, layout: str = "NCHW") -> Arrays:
     return maps.astype(dtype), grad.astype(dtype), rois.astype(real)
 
 
-def kept(name: str) -> tuple[Any, Any]:
-    """Return what an operation keeps of forwards and of backwards."""
-    module = __import__(f"roipool.ops.{name}", fromlist=[name])
-    return module._forwards, module._backwards
-
-
 def is_same(one: np.ndarray, other: np.ndarray) -> bool:
     return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
@@ -60,14 +54,63 @@ def test_a_second_call_gives_the_same_bits(name: str, dtype: str, layout: str) -
     assert is_same(backward(grad, rois, [*maps.shape], **options), gradient)
 
 
-def test_kept_options_are_used() -> None:
+# A call of each kind that is kept: an average and its gradient, maxima with and without an argmax,
+# and functions of frameworks, which cut batch indices.
+KEPT: dict[str, tuple[Any, ...]] = {
+    "precise_roi_pool": ((2, 3), 0.5),
+    "precise_roi_pool_backward": ((2, CHANNELS, HEIGHT, WIDTH), 0.5),
+    "roi_align": (2, 0.5, 2),
+    "roi_pool": (2, 0.5),
+    "compat.torchvision.roi_align": (2, 0.5, 2),
+    "compat.torchvision.roi_pool": (2, 0.5),
+    "compat.mmcv.roi_align": (2, 0.5, 2, "max"),
+    "compat.caffe.roi_pooling": (2, 2, 0.5),
+}
+# And some that are not: their results are not the engine's own, or the boxes not the caller's.
+NOT_KEPT: dict[str, tuple[Any, ...]] = {
+    "compat.torchvision.ps_roi_align": (1, 0.5),
+    "compat.maskrcnn_benchmark.roi_align": (2, 0.5, 2),
+}
+
+
+def function_of(name: str) -> Any:
+    function: Any = roipool
+    for part in name.split("."):
+        function = getattr(function, part)
+    return function
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_options_are_kept(name: str) -> None:
     maps, grad, rois = arrays("float32")
-    forwards, backwards = kept("precise_roi_pool")
-    roipool.precise_roi_pool(maps, rois, (2, 3), 0.5)
-    roipool.precise_roi_pool_backward(grad, rois, maps.shape, 0.5)
-    assert forwards.pool(maps, rois, ((2, 3), 0.5, "NCHW")).shape == grad.shape
-    assert backwards.gradient(grad, rois, (maps.shape, 0.5, "NCHW")).shape == maps.shape
-    assert forwards.pool(maps, rois, ((2, 3), 0.5, "NCHW"), "another option") is None
+    function, options = function_of(name), KEPT[name]
+    given = (grad if name.endswith("_backward") else maps, rois, *options)
+    expected = function(*given)
+    again = function.kept.result(given, {})
+    for one, other in zip(
+        *(x if isinstance(x, tuple) else (x,) for x in (expected, again)), strict=True
+    ):
+        assert is_same(one, other)
+    assert function.kept.result((*given, "another option"), {}) is None
+
+
+def test_results_that_are_not_the_engine_s_are_not_kept() -> None:
+    maps, _, rois = arrays("float32")
+    for name, options in NOT_KEPT.items():
+        function = function_of(name)
+        function(maps, rois, *options)
+        assert function.kept.result((maps, rois, *options), {}) is None
+
+
+def test_a_fraction_of_an_index_is_cut_where_the_framework_cuts_it() -> None:
+    maps, _, rois = arrays("float32")
+    rois[:, 0] = [0.75, 1.5, 0, 1, 0.25]
+    whole = np.column_stack([np.trunc(rois[:, 0]), rois[:, 1:]]).astype(np.float32)
+    for _ in range(2):
+        pooled = roipool.compat.torchvision.roi_align(maps, rois, 2, 0.5, 2)
+        assert is_same(pooled, roipool.roi_align(maps, whole, 2, 0.5, 2, aligned=False))
+        with pytest.raises(ValueError, match=r"rois\[0, 0\] is 0.75"):
+            roipool.roi_align(maps, rois, 2, 0.5, 2, aligned=False)
 
 
 LOOKALIKES: list[dict[str, Any]] = [

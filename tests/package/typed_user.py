@@ -87,9 +87,9 @@ def tensors(maps: Tensor, rois: Tensor, images: Tensor, parts: Sequence[Tensor])
     assert_type(roipool.multilevel_roi_align(parts, rois, 7, (1 / 4, 1 / 8)), Tensor)
     assert_type(roipool.crop_and_resize_backward_boxes(maps, maps, rois, images), Tensor)
     assert_type(roipool.assign_levels(rois, 2, 5), Tensor)
-    assert_type(roipool.torch.roi_align(maps, rois, 7, aligned=False), Tensor)
     assert_type(roipool.crop_and_resize(maps, rois, images, 7, dtype=torch.float16), Tensor)
-    assert_type(roipool.torch.roi_pool(maps, parts, 7, return_argmax=True), tuple[Tensor, Tensor])
+    assert_type(roipool.compat.torchvision.roi_align(maps, rois, 7), Tensor)
+    assert_type(roipool.compat.tensorflow.crop_and_resize(maps, rois, images, 7), Tensor)
     with roipool.torch.override_torchvision():
         pass
 
@@ -150,7 +150,6 @@ def wrong_words(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) -> 
     roipool.roi_average_pool(maps, maps, 7, layout="CHWN")  # type: ignore[arg-type]
     roipool.crop_and_resize(maps, maps, maps, 7, method="cubic")  # type: ignore[call-overload]
     roipool.roi_align_rotated(maps, maps, 7, angle_unit="turns")  # type: ignore[arg-type]
-    roipool.torch.roi_align(tensor, tensor, 7, mode="mean")  # type: ignore[call-overload]
     roipool.jax.crop_and_resize(array, array, array, 7, method="")  # type: ignore[arg-type]
     mmcv.roi_align(maps, maps, 7, pool_mode="mean")  # type: ignore[arg-type]
     onnx.RoiAlign(maps, maps, maps, mode="mean")  # type: ignore[arg-type]
@@ -163,10 +162,7 @@ def wrong_arrays(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) ->
     roipool.roi_average_pool("maps", maps, 7)  # type: ignore[type-var]
     roipool.roi_average_pool(maps, None, 7)  # type: ignore[arg-type]
     roipool.multilevel_roi_align(maps, maps, 7, [1.0])  # type: ignore[arg-type]
-    roipool.torch.roi_align(maps, tensor, 7)  # type: ignore[call-overload]
-    roipool.torch.roi_average_pool(tensor, [[0, 1, 1, 3, 3]], 7)  # type: ignore[list-item]
     roipool.jax.roi_average_pool(tensor, array, 7)  # type: ignore[arg-type]
-    roipool.torch.roi_average_pool(tensor, tensor, 7, out=tensor)  # type: ignore[arg-type]
 
 
 def wrong_modules(maps: Tensor, rois: Tensor, array: NDArray[np.float32]) -> None:

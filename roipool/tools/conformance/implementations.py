@@ -21,7 +21,7 @@ from roipool.tools.libraries.process import Ended
 Function: TypeAlias = Callable[..., Any]
 SECONDS = 20.0  # time limit of a call
 # Arguments of roipool's functions that the original functions lack.
-OWN_OPTIONS = ("return_argmax", "exact_gradient")
+OWN_OPTIONS = ("return_argmax", "exact_gradient", "operator")
 NEVER_PASSED = ("layout", "out")
 
 
