@@ -171,7 +171,7 @@ def _canonical(array: Array) -> Array:
 def _refusing(function: str, name: str) -> Callable[[Any], Any]:
     """Return an identity that raises an error where it is differentiated."""
 
-    @jax.custom_jvp
+    @jax.custom_jvp  # type: ignore[untyped-decorator]  # no types where no JAX is
     def same(array: Array) -> Array:
         return array
 
@@ -211,7 +211,7 @@ def _with_published_gradient(call: PublishedCall) -> Any:
         own = dict(zip(places, parts, strict=True))
         return [own.get(place, each) for place, each in enumerate(others)]
 
-    @jax.custom_vjp
+    @jax.custom_vjp  # type: ignore[untyped-decorator]
     def compute(*parts: Array) -> Any:
         return _traced(lambda *parts: call.results(whole(parts, given)), parts)
 

@@ -191,8 +191,8 @@ class _Verbs:
         def compute(*arrays: Any) -> Any:
             places, at = _host_regions(arrays, input_shape[0])
             with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
-                own = [np.ascontiguousarray(each, at.boxes.dtype) for each in places]
-            return [_cpu.argmax_at(*own, at, pooling, input_shape)]
+                y, x = (np.ascontiguousarray(each, at.boxes.dtype) for each in places)
+            return [_cpu.argmax_at(y, x, at, pooling, input_shape)]
 
         kind = jax.ShapeDtypeStruct(y.shape, np.dtype(np.int64))
         at = regions.boxes, regions.batch_indices

@@ -10,55 +10,28 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.numpy import (
-    arange,
-    broadcast_to,
-    clip,
-    concatenate,
-    cumsum,
-    floor,
-    full_like,
-    isfinite,
-    rint,
-    searchsorted,
-    sqrt,
-    stack,
-    take_along_axis,
-    trunc,
-    where,
-    zeros,
-)
-from jax.numpy import abs as abs  # noqa: A004 - NumPy's name
 
 from roipool.jax._transport import on_host
 
-__all__ = [
-    "abs",
-    "arange",
-    "argsort",
-    "ascontiguousarray",
-    "bincount",
-    "broadcast_to",
-    "clip",
-    "concatenate",
-    "cumsum",
-    "floor",
-    "full_like",
-    "isfinite",
-    "log",
-    "log2",
-    "multiply",
-    "rint",
-    "searchsorted",
-    "sqrt",
-    "stack",
-    "take_along_axis",
-    "trunc",
-    "where",
-    "zeros",
-]
-
 Array = Any
+
+abs = jnp.abs  # noqa: A001 - NumPy's name
+arange = jnp.arange
+broadcast_to = jnp.broadcast_to
+clip = jnp.clip
+concatenate = jnp.concatenate
+cumsum = jnp.cumsum
+floor = jnp.floor
+full_like = jnp.full_like
+isfinite = jnp.isfinite
+rint = jnp.rint
+searchsorted = jnp.searchsorted
+sqrt = jnp.sqrt
+stack = jnp.stack
+take_along_axis = jnp.take_along_axis
+trunc = jnp.trunc
+where = jnp.where
+zeros = jnp.zeros
 
 
 def argsort(values: Array, kind: str = "stable") -> Array:

@@ -24,12 +24,13 @@ Array = Any
 def _product(first: Array, second: Array) -> Array:
     """Return a product, as something else than a product: NaN is itself twice."""
     product = jax.lax.mul(first, second)
-    return jnp.where(product >= -jnp.inf, product, product + product)
+    is_number = jax.lax.eq(product, product)
+    return jax.lax.select(is_number, product, jax.lax.add(product, product))
 
 
 def _quotient(first: Array, second: Array) -> Array:
     """Return a quotient by a divisor that is not the same number everywhere: NaN by NaN is NaN."""
-    return jax.lax.div(first, jnp.where(first == first, second, first))
+    return jax.lax.div(first, jax.lax.select(jax.lax.eq(first, first), second, first))
 
 
 def _primitive(name: str, compute: Callable[..., Array]) -> Primitive:
@@ -66,9 +67,7 @@ _CALLS = ("pjit", "jit", "closed_call")
 
 def evaluate(program: Jaxpr, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
     """Return the results of a program for arguments, with products and quotients of its own."""
-    known = dict(
-        zip((*program.constvars, *program.invars), (*constants, *arguments), strict=True)
-    )
+    known = dict(zip((*program.constvars, *program.invars), (*constants, *arguments), strict=True))
 
     def value(variable: Any) -> Any:
         return variable.val if isinstance(variable, Literal) else known[variable]

@@ -198,11 +198,11 @@ def on_host(
     """
 
     def compute_on_pairs(*given: Any) -> list[Any]:
-        dtypes = [each.dtype for each in arrays]
-        own = [_from_pairs(np.asarray(each), dtype) for each, dtype in zip(given, dtypes)]
+        both = zip(given, constants, strict=True)
+        own = [_from_pairs(np.asarray(each), one.dtype) for each, one in both]
         found = compute(*own)
         both = zip(found, results, strict=True)
-        return [_in_pairs(np.asarray(each, result.dtype)) for each, result in both]
+        return [_in_pairs(np.asarray(each, one.dtype)) for each, one in both]
 
     constants = [jax.lax.stop_gradient(jnp.asarray(each)) for each in arrays]
     pairs = [
