@@ -32,11 +32,14 @@ class Library(Protocol):
         What computes results of such a library: see ``roipool._pooling.Verbs``.
     array : str
         What its arrays are called, for messages.
+    beside : tuple of type
+        Of a library with `verbs`: what may follow an array in the place of another.
     """
 
     engine: Any
     verbs: Any
     array: str
+    beside: tuple[type, ...]
 
     def dtype(self, array: Any) -> np.dtype[Any]:
         """Return the dtype of an array as NumPy's."""
@@ -120,6 +123,9 @@ _MODULES = {
     ("cupy", "ndarray"): "roipool._arrays._cupy",
     ("torch", "Tensor"): "roipool.torch._library",
     ("dask", "Array"): "roipool.dask._library",
+    ("jax", "Tracer"): "roipool.jax._library",
+    ("jaxlib", "ArrayImpl"): "roipool.jax._library",
+    ("jax", "ArrayImpl"): "roipool.jax._library",
 }
 NUMPY: Library = _numpy
 
@@ -211,6 +217,8 @@ def _checked_by(library: Library, values: Mapping[str, Any]) -> Any:
         is_list = isinstance(value, (list, tuple))
         for number, part in enumerate(() if value is None else parts_of(value)):
             name = f"{argument}[{number}]" if is_list else argument
+            if place is not None and isinstance(part, library.beside):
+                continue
             if LIBRARY_OF[type(part)] is not library:
                 raise TypeError(
                     f"{name} must be a {library.array}, as other arguments are; got {_kinds(part)}"

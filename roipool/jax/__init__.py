@@ -10,9 +10,10 @@ whose batch index is out of range is pooled to 0 and has no gradient.
 
 from __future__ import annotations
 
+from roipool.jax._calls import call
 from roipool.jax._operations import FUNCTIONS
 from roipool.jax._transport import transport
 
 globals().update(FUNCTIONS)
 
-__all__ = [*FUNCTIONS, "transport"]
+__all__ = [*FUNCTIONS, "call", "transport"]

@@ -79,7 +79,7 @@ def bind(
     name: str, request: Request, *operands: Array, shapes: Shapes | None = None
 ) -> list[Array]:
     """Compute a primitive; `shapes` are those of the maps that it returns, if it does."""
-    same = _equally_varying(operands)
+    same = equally_varying(operands)
     results: list[Array] = PRIMITIVES[name].bind(*same, request=request, shapes=shapes)
     return results
 
@@ -95,7 +95,7 @@ def _varying_axes(kind: Any) -> frozenset[Any]:
     return frozenset(kind.vma)
 
 
-def _equally_varying(operands: Sequence[Array]) -> list[Array]:
+def equally_varying(operands: Sequence[Array]) -> list[Array]:
     """Return operands that all vary along the axes of any of them."""
     own = [_varying_axes(jax.typeof(each)) for each in operands]
     every = frozenset().union(*own)

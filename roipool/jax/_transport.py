@@ -185,6 +185,51 @@ def _is_empty_pyramid(kernel: str, operands: Sequence[Array], results: Results) 
     return 0 in pooled.shape or images[-1].shape[0] == 0
 
 
+# ---- Functions of NumPy arrays
+
+
+def on_host(
+    compute: Callable[..., Any], results: Results, *arrays: Array, method: str
+) -> list[Array]:
+    """Return the results of a function of NumPy arrays, without derivatives.
+
+    `method` is how ``jax.pure_callback`` computes a batch of calls. Numbers of 64 bits are handed
+    on as pairs of 32: where JAX's types of 64 bits are off, a callback would round them.
+    """
+
+    def compute_on_pairs(*given: Any) -> list[Any]:
+        both = zip(given, constants, strict=True)
+        own = [_from_pairs(np.asarray(each), one.dtype) for each, one in both]
+        found = compute(*own)
+        both = zip(found, results, strict=True)
+        return [_in_pairs(np.asarray(each, one.dtype)) for each, one in both]
+
+    constants = [jax.lax.stop_gradient(jnp.asarray(each)) for each in arrays]
+    pairs = [
+        jax.lax.bitcast_convert_type(each, jnp.uint32) if each.dtype.itemsize == 8 else each
+        for each in constants
+    ]
+    kinds = [
+        jax.ShapeDtypeStruct((*each.shape, 2), jnp.uint32) if each.dtype.itemsize == 8 else each
+        for each in results
+    ]
+    found = jax.pure_callback(compute_on_pairs, kinds, *pairs, vmap_method=method)
+    return [
+        jax.lax.bitcast_convert_type(each, result.dtype) if result.dtype.itemsize == 8 else each
+        for each, result in zip(found, results, strict=True)
+    ]
+
+
+def _in_pairs(array: Any) -> Any:
+    if array.dtype.itemsize < 8:
+        return array
+    return np.ascontiguousarray(array)[..., np.newaxis].view(np.uint32)
+
+
+def _from_pairs(array: Any, dtype: Any) -> Any:
+    return array if dtype.itemsize < 8 else np.ascontiguousarray(array).view(dtype)[..., 0]
+
+
 # ---- Kernels on the host
 
 

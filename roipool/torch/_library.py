@@ -34,6 +34,7 @@ OTHERS = {torch.complex64: "complex64", torch.complex128: "complex128"}
 
 engine = None
 array = "tensor"
+beside: tuple[type, ...] = ()
 
 
 def xp() -> ModuleType:
