@@ -224,6 +224,10 @@ cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
 cdef const Engine* engine = NULL
 cdef wide_int min_non_temporal_bytes = 0
 
+# Pooled values per thread: with less work, another thread costs more than it saves.
+WORK_OF_THREAD = 16384
+cdef wide_int work_of_thread = WORK_OF_THREAD
+
 _STORAGE = {
     "float16": float16_storage,
     "bfloat16": bfloat16_storage,
@@ -328,6 +332,12 @@ def use_instruction_set(name):
 def instruction_set():
     """Return the name of the engine in use."""
     return engine.name.decode()
+
+
+def use_thread_per_work(values):
+    """Set the number of pooled values from which a call has another thread."""
+    global work_of_thread
+    work_of_thread = values
 
 
 def use_non_temporal_stores(min_bytes):
@@ -636,7 +646,7 @@ cdef int threads_for(const Call& call, int limit) noexcept nogil:
     for i in range(call.level_count):
         work += (call.levels[i].job.boxes * call.levels[i].job.channels
                  * bins_of_box(call.levels[i].job))
-    return <int>max(1, min(limit, work // 16384))
+    return <int>max(1, min(limit, work // work_of_thread))
 
 
 cdef Status execute_for_xla(Call* call, int running) noexcept nogil:

@@ -174,6 +174,12 @@ def large_entry(rng: np.random.Generator, threads: int = 1) -> Entry:
     )
 
 
+def tall_entry(rng: np.random.Generator) -> Entry:
+    """Return an entry with one image, of one channel: its rows are what threads can share."""
+    rois = np.column_stack([np.zeros(60), rng.uniform(-5, 75, (60, 4))])
+    return Entry("tall", rois.tolist(), (1, 1, 70, 30), (3, 4), samplings=(0,), alignments=(True,))
+
+
 def has_finite_boxes(row: System, case: Case) -> bool:
     """Return whether boxes are finite in the type in which a system computes coordinates."""
     with np.errstate(over="ignore"):

@@ -19,7 +19,7 @@ from roipool.verification.released import Answer
 from roipool.verification.tolerance import Comparison
 
 from .case import LAYOUTS, STORAGES, Case, with_channels
-from .catalogue import ENTRIES, Entry, large_entry
+from .catalogue import ENTRIES, Entry, large_entry, tall_entry
 from .check import CALL, ORACLE, check, subjects
 from .device import Device, device
 from .generate import draw
@@ -208,11 +208,12 @@ def large_calls(
     layouts: Sequence[str] = LAYOUTS,
 ) -> Iterator[Check]:
     """Yield a call with work for several threads, for every operation, type and layout."""
-    entry = large_entry(np.random.default_rng(seed), threads)
-    for name, dtype, layout in itertools.product(OPERATIONS, types, layouts):
+    rng = np.random.default_rng(seed)
+    entries = large_entry(rng, threads), tall_entry(rng)
+    for entry, name, dtype, layout in itertools.product(entries, OPERATIONS, types, layouts):
         for _, case in entry.cases(name, most_work=math.inf):
             case = replace(case, dtype=dtype, layout=layout, threads=threads)
-            yield Check(f"{name}, {dtype} {layout}", case, with_what)
+            yield Check(f"{name}, {entry}, {dtype} {layout}", case, with_what)
 
 
 # ---- Comparisons
