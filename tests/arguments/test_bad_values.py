@@ -196,6 +196,17 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
         ("read-only", ValueError),
     ],
 }
+
+
+def with_number(array: Array, place: tuple[int, ...], number: int) -> Array:
+    """Return a copy with another number at one place."""
+    copy = array.copy()
+    copy[place] = number
+    return copy
+
+
+# The last box has 2 x 2 samples in a bin, as its sides are 3 cells long.
+LAST_BIN = (2, 0, 1, 1)
 BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
     "roi_pool_backward": [
         (None, TypeError),
@@ -205,6 +216,8 @@ BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
         (ARGMAX[:2], ValueError),
         (np.full_like(ARGMAX, 42), ValueError),
         (np.full_like(ARGMAX, -2), ValueError),
+        (with_number(ARGMAX, LAST_BIN, 42), ValueError),
+        (with_number(ARGMAX, LAST_BIN, -2), ValueError),
         (np.full(ARGMAX.shape, 2**40), ValueError),
         (np.full(ARGMAX.shape, 2**64 - 1, np.uint64), ValueError),
     ],
@@ -214,6 +227,8 @@ BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
         (SAMPLES[:, :2], ValueError),
         (np.full_like(SAMPLES, -2), ValueError),
         (np.full_like(SAMPLES, 10**6), ValueError),
+        (with_number(SAMPLES, LAST_BIN, 4), ValueError),
+        (with_number(SAMPLES, LAST_BIN, -2), ValueError),
         (np.full(SAMPLES.shape, 2**31), ValueError),
     ],
     "roi_align_backward": [(SAMPLES, ValueError)],
@@ -441,6 +456,14 @@ class TestBatchIndices:
 def test_integer_features_name_the_fix(kind: type) -> None:
     with pytest.raises(TypeError, match=r"features\.astype\(np\.float32\)"):
         roipool.roi_pool(FEATURES.astype(kind), ROIS, 2)
+
+
+@each(index=[-1, 0, 3])
+def test_the_last_right_argmax_is_accepted(index: int) -> None:
+    function, arguments = CALLS["roi_align_backward max"]
+    gradient = function(**{**arguments, "argmax": with_number(SAMPLES, LAST_BIN, index)})
+    none = function(**{**arguments, "argmax": with_number(SAMPLES, LAST_BIN, -1)})
+    assert (gradient != none).any() == (index >= 0)
 
 
 def test_average_has_no_argmax() -> None:
