@@ -46,6 +46,8 @@ XLA_OPERATIONS: dict[str, int]
 
 def xla_handler() -> Any: ...
 
+XLA_INTERFACES: tuple[int, range]
+
 class PreparedAverage:
     def __init__(
         self, pooling: Pooling, columns: int, input_shape: Shape4 | None = None

@@ -211,6 +211,9 @@ cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
     int raise_if_interrupted(const Watch*) except -1
 
 
+cdef extern from "kernels/cpu/xla_ffi.h" namespace "roipool::xla" nogil:
+    const int interface_major, oldest_minor, newest_minor
+
 cdef extern from "kernels/cpu/xla.h" namespace "roipool" nogil:
     void* _xla_handler "roipool::xla_handler" (Status (*)(Call*, int) noexcept nogil) noexcept
 
@@ -660,6 +663,9 @@ def xla_handler():
     """Return the handler of calls in XLA's programs."""
     return PyCapsule_New(_xla_handler(&execute_for_xla), "xla._CUSTOM_CALL_TARGET", NULL)
 
+
+# The versions of XLA's interface that the handler was compared with: major, and those of minor.
+XLA_INTERFACES = interface_major, range(oldest_minor, newest_minor + 1)
 
 # The numbers of `Operation`, by which XLA's programs name a call.
 XLA_OPERATIONS = {

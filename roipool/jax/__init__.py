@@ -11,8 +11,9 @@ whose batch index is out of range is pooled to 0 and has no gradient.
 from __future__ import annotations
 
 from roipool.jax._operations import FUNCTIONS
-from roipool.jax._transport import transport
+from roipool.jax._transport import register_if_known, transport
 
+register_if_known()
 globals().update(FUNCTIONS)
 
 __all__ = [*FUNCTIONS, "transport"]

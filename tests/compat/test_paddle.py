@@ -79,3 +79,15 @@ def test_counts_whose_sum_overflows_to_the_number_of_boxes() -> None:
             paddle.roi_align(maps, BOXES, counts, 2)
         with pytest.raises(ValueError, match="rois_num must not be negative, and add up"):
             paddle.distribute_fpn_proposals(BOXES, 2, 5, 4, 224, rois_num=counts)
+
+
+@pytest.mark.parametrize("box", [(0, 0, -0.5, 1e6), (0, 0, 1e6, -0.5), (0, 0, -9, -9)])
+@pytest.mark.parametrize("pixel_offset", [False, True])
+def test_a_reversed_box_has_no_area_with_a_pixel_more_either(
+    box: tuple[float, ...], pixel_offset: bool
+) -> None:
+    rois, *_ = paddle.distribute_fpn_proposals([box], 2, 5, 4, 0.25, pixel_offset)
+    assert [len(one) for one in rois] == [1, 0, 0, 0]
+    flat = [(0.0, 0, 0, 0)]
+    rois, *_ = paddle.distribute_fpn_proposals(flat, 2, 5, 4, 0.25, pixel_offset)
+    assert [len(one) for one in rois] == ([0, 0, 0, 1] if pixel_offset else [1, 0, 0, 0])

@@ -207,6 +207,9 @@ def pooler(**options: Any) -> Any:
     [
         (lambda: detectron2.ROIPooler(1, (1 / 3,), 0, "ROIAlign"), ValueError, "powers of two"),
         (lambda: detectron2.ROIPooler(1, (1, 1 / 4), 0, "ROIAlign"), ValueError, "powers of two"),
+        (lambda: detectron2.ROIPooler(1, (0.0,), 0, "ROIAlign"), ValueError, "powers of two"),
+        (lambda: detectron2.ROIPooler(1, (-0.5,), 0, "ROIAlign"), ValueError, "powers of two"),
+        (lambda: detectron2.ROIPooler(1, (), 0, "ROIAlign"), ValueError, "powers of two"),
         (lambda: detectron2.ROIPooler(1, SCALES, 0, "Pool"), ValueError, "pooler_type must be"),
         (lambda: pooler()(MAPS, TABLES, return_argmax=True), ValueError, "return_argmax must be"),
         (lambda: pooler().backward(GRADS, SHAPES, TABLES, np.zeros((5, 3, 1, 1), int)), TypeError,

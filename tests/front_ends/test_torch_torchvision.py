@@ -199,7 +199,7 @@ def test_it_ends_with_an_error_and_holds_for_other_threads() -> None:
     assert not roipool.torch._torchvision.OVERRIDE.is_active
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch's forward mode
 def test_forward_mode_is_refused() -> None:
     """torchvision's operators have none: torch would take the tangent for 0."""
     features, rois = torch.randn(2, 4, 20, 24), boxes()

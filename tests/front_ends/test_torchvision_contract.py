@@ -23,7 +23,7 @@ from torchvision import ops
 extraction = importlib.import_module("torchvision.models.feature_extraction")
 
 # torch deprecates its scripts.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")
 
 # A whole picture, halves, quarters, and boxes that leave it, of no size, or are empty of cells.
 ROIS = torch.tensor(
