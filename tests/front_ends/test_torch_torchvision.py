@@ -77,6 +77,7 @@ def test_bytes_are_refused_as_by_torchvision(name: str, dtype: torch.dtype) -> N
         OPERATORS[name](features, rois)
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("dtype", [torch.quint8, torch.qint8])
 def test_quantised_maps_are_left_to_torchvision(dtype: torch.dtype) -> None:
     features = torch.quantize_per_tensor(torch.randn(1, 3, 20, 24), 0.05, 0, dtype)
