@@ -104,6 +104,26 @@ def test_gradients_of_separable_boxes() -> None:
         assert_same_bits(one, other)
 
 
+@every_layout
+@every_dtype
+def test_gradients_of_position_sensitive_maps(dtype: Any, layout: str) -> None:
+    """Their chunks share planes, each of which is the sum of all chunks."""
+    rng = np.random.default_rng(2)
+    corners = np.sort(rng.uniform(0, 80, (600, 2, 2)), axis=1).reshape(-1, 4)
+    few = np.column_stack([rng.choice([0, 2], 600), corners])
+    many = few.repeat(25, axis=0)
+    gradients = stored(rng.normal(size=(600, 1, 2, 2)), dtype, layout)
+    sparse = np.zeros((len(many), *gradients.shape[1:]), dtype)
+    sparse[::25] = gradients
+    shape = shape_in_layout((3, 4, 80, 80), layout)
+    expected, got = (
+        roipool.ps_roi_align_backward(values, rois, shape, layout=layout)
+        for values, rois in ((gradients, few), (sparse, many))
+    )
+    assert_same_bits(got, expected)
+    assert [image.any() for image in expected] == [True, False, True]
+
+
 @needs_linux
 def test_sums_of_half_types_are_freed() -> None:
     """A gradient in chunks keeps float32 sums of all maps between them."""

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 import roipool
 
@@ -79,9 +78,7 @@ def test_the_index_in_a_table_is_named_there() -> None:
     with pytest.raises(ValueError, match=message):
         roipool.deformable_ps_roi_pool(MAPS, wrong, FLATS, output_size=1)
     with pytest.raises(ValueError, match=r"batch_indices\[1\] is 2.0"):
-        roipool.deform_roi_pool(
-            MAPS, wrong[:, 1:], FLATS, output_size=1, batch_indices=wrong[:, 0]
-        )
+        roipool.deform_roi_pool(MAPS, wrong[:, 1:], FLATS, output_size=1, batch_indices=wrong[:, 0])
 
 
 def test_volumes_of_another_type_are_named_as_they_are_given() -> None:
