@@ -55,6 +55,13 @@ def test_the_absolute_tolerance_is_added(atol: float, within: bool) -> None:
     assert difference(two, one, rtol=0.5, atol=atol).within == within
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_ulps_are_those_of_the_larger_number(turned: bool) -> None:
+    arrays = [np.array([value], np.float32) for value in (1, 4)]
+    found = difference(*(arrays[::-1] if turned else arrays), rtol=0, atol=0)
+    assert found.ulps == 3 * 2**21  # 4's is 2^-21
+
+
 def test_every_pair_is_measured_against_the_reference_if_it_is_one_of_them() -> None:
     values = {"two": 2, "one": 1, "also one": 1, "four": 4}
     systems = {name: constant(value) for name, value in values.items()}
