@@ -86,7 +86,8 @@ NOT_FLAGS = [(1, TypeError), (None, TypeError), ("True", TypeError)]
 NOT_SHAPES = [
     ((2, 3, 6), ValueError),
     ((2, 3, 6, 7, 1), ValueError),
-    ((2, 3, -6, 7), ValueError),
+    ((2, 3, -1, 7), ValueError),
+    ((-1, 3, 6, 7), ValueError),
     ((2, 3, 6, 2**31), ValueError),
     ((2, 3, 6.0, 7), TypeError),
     (("2", "3", "6", "7"), TypeError),
@@ -288,7 +289,7 @@ BAD_OF_VOLUMES: dict[str, list[tuple[Any, type[Exception]]]] = {
         ((2, 2), ValueError),
         ((2, 2, 2.5), TypeError),
         ((2, 2, 0), ValueError),
-        ((2**16, 2**16, 1), ValueError),
+        ((2**16, 2**15, 1), ValueError),
     ],
     "spatial_scale": [
         *((value, error) for value, error in BAD["spatial_scale"] if value != [1.0]),
@@ -304,8 +305,9 @@ BAD_OF_VOLUMES: dict[str, list[tuple[Any, type[Exception]]]] = {
     ],
     "input_shape": [
         ((2, 3, 2, 3), ValueError),
-        ((2, 3, 2, -3, 7), ValueError),
-        ((2, 3, 2**16, 2**16, 1), ValueError),
+        ((2, 3, 2, -1, 7), ValueError),
+        ((2, 3, 2**16, 2**15, 1), ValueError),
+        ((2, 3, 1, 1, 2**31), ValueError),
         ((2, 3, 2, 3.0, 7), TypeError),
         (6, TypeError),
         (None, TypeError),
