@@ -45,7 +45,9 @@ def action() -> tuple[dict[str, str], str]:
 
 
 @needs_posix
-@pytest.mark.parametrize("requirement", ["roipool==1.0", "--pre", "--index-url=https://example.org"])
+@pytest.mark.parametrize(
+    "requirement", ["roipool==1.0", "--pre", "--index-url=https://example.org"]
+)
 def test_the_actions_requirement_is_no_option(requirement: str, tmp_path: Path) -> None:
     text = (WORKFLOWS.parent / "actions" / "conformance" / "action.yml").read_text()
     script = text.partition("run: |\n")[2].partition("    - name:")[0]
