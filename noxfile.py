@@ -161,12 +161,22 @@ def oldest_of(extra: str) -> list[str]:
     return [requirement.replace(">=", "==") for requirement in extras[extra]]
 
 
+TENSORS = sorted(map(str, Path("tests/front_ends").glob("test_torch*.py")))
+
+
 @nox.session(python=OLDEST)
 def torch_oldest(session: nox.Session) -> None:
     """Run the tests of tensors with the oldest PyTorch of the extra."""
     session.install(".", *PYTEST, *oldest_of("torch"), "torchvision")
-    files = sorted(map(str, Path("tests/front_ends").glob("test_torch*.py")))
-    session.run("pytest", *files, *session.posargs)
+    session.run("pytest", *TENSORS, *session.posargs)
+
+
+@nox.session(python="3.14")
+def torch_newest(session: nox.Session) -> None:
+    """Run the tests of tensors with the newest PyTorch, and what goes with it, on its Python."""
+    groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+    session.install(".", *PYTEST, *(each.partition("==")[0] for each in groups["torch"]))
+    session.run("pytest", *TENSORS, *session.posargs)
 
 
 @nox.session(python=OLDEST)
@@ -203,14 +213,14 @@ def types(session: nox.Session) -> None:
 @nox.parametrize("version", ["jax", "jax==0.8.0"])
 def jax(session: nox.Session, version: str) -> None:
     """Run the tests of JAX's arrays with its newest version, and the oldest of the extra."""
-    session.install(".", *PYTEST, version)
+    session.install(".", *PYTEST, version, "flatbuffers")  # the last for programs of jax.export
     handlers = "import roipool.jax; assert roipool.jax.transport() == 'handlers of XLA'"
     session.run("python", "-P", "-c", handlers)
     session.run("pytest", "tests/front_ends", *session.posargs)
 
 
 @nox.session
-@nox.parametrize("library", ["paddlepaddle", "tensorflow-cpu", "ray[data]"])
+@nox.parametrize("library", ["mlx[cpu]", "paddlepaddle", "tensorflow-cpu", "ray[data]"])
 def recipes(session: nox.Session, library: str) -> None:
     """Run the recipes for a library in its documentation."""
     torch = ["torch"] if library.startswith("ray") else []

@@ -17,7 +17,7 @@ import numpy as np
 from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
 from roipool._dtypes import FLOATS, allowed_dtypes, dtype_name, real_dtype
-from roipool._errors import shortened, shown
+from roipool._errors import kind_of, shortened, shown
 from roipool._layout import (
     AXES,
     LAYOUTS,
@@ -84,7 +84,7 @@ def float_array(
     """Return an array of one of these dtypes in native byte order; on a host it is C-contiguous."""
     library = LIBRARY_OF[type(array)]
     if library is None:
-        raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
+        raise TypeError(f"{name} must be a NumPy or CuPy array, got {kind_of(name, array)}")
     array = library.plain(array)
     dtype = library.dtype(array)
     if dtype_name(dtype) not in dtypes:

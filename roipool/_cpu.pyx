@@ -211,6 +211,9 @@ cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
     int raise_if_interrupted(const Watch*) except -1
 
 
+cdef extern from "kernels/cpu/xla_ffi.h" namespace "roipool::xla" nogil:
+    const int interface_major, oldest_minor, newest_minor
+
 cdef extern from "kernels/cpu/xla.h" namespace "roipool" nogil:
     void* _xla_handler "roipool::xla_handler" (Status (*)(Call*, int) noexcept nogil) noexcept
 
@@ -223,6 +226,10 @@ cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
 # another thread needs no guard.
 cdef const Engine* engine = NULL
 cdef wide_int min_non_temporal_bytes = 0
+
+# Pooled values per thread: with less work, another thread costs more than it saves.
+WORK_OF_THREAD = 16384
+cdef wide_int work_of_thread = WORK_OF_THREAD
 
 _STORAGE = {
     "float16": float16_storage,
@@ -328,6 +335,12 @@ def use_instruction_set(name):
 def instruction_set():
     """Return the name of the engine in use."""
     return engine.name.decode()
+
+
+def use_thread_per_work(values):
+    """Set the number of pooled values from which a call has another thread."""
+    global work_of_thread
+    work_of_thread = values
 
 
 def use_non_temporal_stores(min_bytes):
@@ -639,7 +652,7 @@ cdef int threads_for(const Call& call, int limit) noexcept nogil:
     for i in range(call.level_count):
         work += (call.levels[i].job.boxes * call.levels[i].job.channels
                  * bins_of_box(call.levels[i].job))
-    return <int>max(1, min(limit, work // 16384))
+    return <int>max(1, min(limit, work // work_of_thread))
 
 
 cdef Status execute_for_xla(Call* call, int running) noexcept nogil:
@@ -653,6 +666,9 @@ def xla_handler():
     """Return the handler of calls in XLA's programs."""
     return PyCapsule_New(_xla_handler(&execute_for_xla), "xla._CUSTOM_CALL_TARGET", NULL)
 
+
+# The versions of XLA's interface that the handler was compared with: major, and those of minor.
+XLA_INTERFACES = interface_major, range(oldest_minor, newest_minor + 1)
 
 # The numbers of `Operation`, by which XLA's programs name a call.
 XLA_OPERATIONS = {

@@ -220,7 +220,7 @@ def _memory(function: Callable[..., Any], value: Any) -> Any:
 
 
 def _host_memory(function: Callable[..., Any], value: Any) -> Any:
-    if "bfloat16" not in str(value.dtype):
+    if "bfloat16" not in str(getattr(value, "dtype", "")):  # pyarrow's tensors have none
         return np.from_dlpack(value)
     array = np.asarray(value)  # NumPy's DLPack has no bfloat16
     if array.dtype.name != "bfloat16":

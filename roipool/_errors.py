@@ -20,6 +20,22 @@ def shortened(text: str) -> str:
     return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}..."
 
 
+# Arrays in files and of other forms, by the package and the name of their types: the way to pool
+# from them, given the argument's name.
+_WAYS = {
+    ("zarr", "Array"): "read a part, such as {0}[:8], or use dask.array.from_zarr({0})",
+    ("h5py", "Dataset"): "read a part, such as {0}[:8], or use dask.array.from_array({0})",
+    ("xarray", "DataArray"): "use the array in it, {0}.data",
+}
+
+
+def kind_of(name: str, value: Any) -> str:
+    """Return the type of an argument that is no array, with the way to pool from one like it."""
+    kind = type(value)
+    way = _WAYS.get((kind.__module__.partition(".")[0], kind.__name__))
+    return f"{kind.__name__}; {way.format(name)}" if way else kind.__name__
+
+
 def with_name(error: Exception, operation: str, *, is_traced: bool = False) -> Exception:
     """Return an error with the name of an operation before its text, unless it has one already.
 

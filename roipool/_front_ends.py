@@ -23,6 +23,7 @@ import numpy as np
 from roipool import _dlpack
 from roipool._arrays import LIBRARY_OF
 from roipool._cpu import KeptCalls
+from roipool._errors import kind_of
 from roipool._kept import compute_and_keep
 
 # Where the types of a library's arrays are defined, and the package here that serves them.
@@ -96,7 +97,7 @@ def by_front_end_of_sequences(function: Function) -> Function:
 
 def _check_is_array(name: str, value: Any) -> None:
     if value is not _NOT_GIVEN and LIBRARY_OF[type(value)] is None:
-        raise TypeError(f"{name} must be {_dlpack.ACCEPTED}; got {type(value).__name__}")
+        raise TypeError(f"{name} must be {_dlpack.ACCEPTED}; got {kind_of(name, value)}")
 
 
 def _front_end_among(values: Iterable[Any]) -> ModuleType | None:

@@ -17,7 +17,7 @@ import roipool
 
 # ---- Tests of front ends: only for installed libraries
 
-FRONT_ENDS = "array_api_strict dask jax paddle ray tensorflow torch torchvision".split()
+FRONT_ENDS = "array_api_strict dask jax mlx paddle ray tensorflow torch torchvision".split()
 ABSENT = [library for library in FRONT_ENDS if find_spec(library) is None]
 collect_ignore_glob = [f"front_ends/test_{library}*.py" for library in ABSENT]
 

@@ -309,6 +309,12 @@ def CropAndResize(  # noqa: N802 - ONNX Runtime's name
     TypeError, ValueError
         If an argument is not as described.
 
+    Notes
+    -----
+    ONNX Runtime interpolates by differences, ``a + (b - a) * w``: beside a cell that is much larger
+    the digits of the other cancel, and two infinite cells give NaN. Here cells are multiplied by
+    their weights.
+
     Examples
     --------
     >>> import numpy as np

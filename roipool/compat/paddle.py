@@ -44,7 +44,8 @@ def _image_of_each(name: str, counts: Array, boxes: int) -> Array:
     """Return the image of each box, from how many boxes each image has."""
     library = conventions.library_of(counts)
     checked = library.checked_values(counts)
-    if checked is not None and (np.any(checked < 0) or checked.sum() != boxes):
+    # A sum of Python's integers, which cannot overflow.
+    if checked is not None and (np.any(checked < 0) or sum(checked.tolist()) != boxes):
         raise ValueError(
             f"{name} must not be negative, and add up to the {boxes} boxes, got {checked}"
         )

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from roipool.jax._calls import call
 from roipool.jax._operations import FUNCTIONS
-from roipool.jax._transport import transport
+from roipool.jax._transport import register_if_known, transport
 
+register_if_known()
 globals().update(FUNCTIONS)
 
 __all__ = [*FUNCTIONS, "call", "transport"]

@@ -7,9 +7,11 @@ that is no CPU: then the program calls back the host, with NumPy arrays, which c
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -33,6 +35,22 @@ NO_DEPTH = Depth(0, 0, 0, 1.0, 1.0)  # of maps, which are no volumes
 
 
 _registering = threading.Lock()
+
+
+def register_if_known() -> None:
+    """Register the handler, if jaxlib says that it has an interface that the handler knows.
+
+    So programs of `jax.export` find it in a new process, which lowers nothing. No backend starts:
+    JAX queues the registration until then.
+    """
+    major, minors = _cpu.XLA_INTERFACES
+    try:
+        header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
+        version = re.findall(r"#define XLA_FFI_API_M(?:AJ|IN)OR (\d+)", header)
+        if version in [[str(major), str(minor)] for minor in minors]:
+            jax.ffi.register_ffi_target(TARGET, _cpu.xla_handler(), platform="cpu")
+    except Exception:  # noqa: BLE001 - whatever is amiss: `why_no_handler` tries again, and tells
+        return
 
 
 def why_no_handler() -> str:

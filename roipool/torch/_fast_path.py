@@ -79,7 +79,8 @@ def _is_memory(tensor: Tensor) -> bool:
         held = tensor.untyped_storage().nbytes()
     except NotImplementedError:  # no storage: a sparse tensor, for example
         return False
-    if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
+    is_plain = tensor.is_cpu and tensor.is_contiguous()
+    if not is_plain or tensor.is_neg() or tensor.is_nested:
         return False
     end = tensor.storage_offset() + tensor.numel()
     return bool(end * tensor.element_size() <= held)

@@ -217,8 +217,6 @@ class Operation:
         """Return boxes and indices in the form for operators; all arrays must be tensors."""
         form = self.op.form
         boxes, indices = given[form.boxes], given[form.indices]
-        if type(maps) is type(boxes) is Tensor and indices is None:
-            return boxes, None
         check_tensor("features" if "features" in given else "grad_output", maps)
         if "grad_output" in given:
             check_tensor("grad_output", given["grad_output"])
@@ -226,8 +224,15 @@ class Operation:
             check_tensor(form.indices, indices)
         if isinstance(boxes, (list, tuple)) and not form.is_normalised:
             return self._joined(boxes, given, maps)
-        check_tensor(form.boxes, boxes)
+        check_box_format(form.boxes, check_tensor(form.boxes, boxes), self._box_format(given))
         return boxes, indices
+
+    def _box_format(self, given: Arguments) -> str:
+        """Return the format of torchvision's `BoundingBoxes` that has the meaning of the boxes."""
+        if self.op.is_rotated:
+            turns_alike = given["angle_unit"] == "degrees" and not given["clockwise"]
+            return "CXCYWHR" if turns_alike else "CXCYWHR with angle_unit='degrees'"
+        return "y1, x1, y2, x2 as fractions" if self.op.form.is_normalised else "XYXY"
 
     def _joined(
         self, parts: Sequence[Tensor], given: Arguments, maps: Tensor
@@ -235,11 +240,11 @@ class Operation:
         """Return the boxes of several images, one table each, as one table."""
         op = self.op
         for image, part in enumerate(parts):
-            check_tensor(f"{op.boxes}[{image}]", part)
+            name = f"{op.boxes}[{image}]"
+            check_box_format(name, check_tensor(name, part), self._box_format(given))
             if part.dim() != 2 or part.shape[1] != op.columns:
                 raise ValueError(
-                    f"{op.boxes}[{image}] must have shape (L, {op.columns}); "
-                    f"got {tuple(part.shape)}"
+                    f"{name} must have shape (L, {op.columns}); got {tuple(part.shape)}"
                 )
         shape = given.get("input_shape", maps.shape)
         check.one_per_image(op.form, parts, given[op.indices], shape[0], "tensor")
@@ -332,8 +337,6 @@ class DeformedOperation(Operation):
         width = len(form.columns) + (indices is None)
         if boxes.shape[1] != width:
             raise ValueError(f"{form.boxes} must have shape (K, {width}); got {tuple(boxes.shape)}")
-        if indices is None:
-            boxes, indices = boxes[:, 1:], boxes[:, 0]
         offsets = self._of_bins("offsets", 2, given, boxes.shape[0])
         check_device("offsets", offsets, name, maps)
         offsets = to_nchw(offsets) if given["layout"] == "NHWC" else offsets
@@ -403,6 +406,11 @@ class VolumeOperation(Operation):
 def volumes_of(name: str, value: Any, order: VolumeLayout) -> Tensor:
     """Return checked volumes of either order as (N, C, D, H, W), without a copy."""
     volumes = check_tensor(name, value)
+    if volumes.dtype not in FLOATS:
+        raise TypeError(
+            f"{name} must be a tensor of dtype float16, bfloat16, float32 or float64, "
+            f"got {volumes.dtype}"
+        )
     if volumes.dim() != 5:
         raise ValueError(f"{name} must have 5 dimensions, got shape {tuple(volumes.shape)}")
     return volumes.permute(0, 4, 1, 2, 3) if order == "NDHWC" else volumes
@@ -495,11 +503,24 @@ def operation_of(op: Op) -> Operation:
 
 
 def check_tensor(name: str, value: Any) -> Tensor:
-    """Return a tensor; anything else is an error."""
+    """Return a tensor of dense storage; anything else is an error."""
     if isinstance(value, Tensor):
+        if value.is_nested or value.layout is not torch.strided:
+            kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+            way = "a list, as .unbind() gives, for boxes" if value.is_nested else ".to_dense()"
+            raise TypeError(f"{name} must be a dense tensor, got a {kind} one: use {way}")
         return value
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     raise TypeError(f"{name} must be a tensor, as other arguments are; got {kind}")
+
+
+def check_box_format(name: str, boxes: Tensor, allowed: str = "XYXY") -> None:
+    """Check that torchvision's `BoundingBoxes`, which have a format, are of the allowed one."""
+    if type(boxes) is Tensor:
+        return
+    own = getattr(getattr(boxes, "format", None), "name", allowed)
+    if own != allowed:
+        raise ValueError(f"{name} of BoundingBoxes must have the format {allowed}, got {own}")
 
 
 def assign_levels(given: Arguments) -> Tensor:
@@ -512,6 +533,7 @@ def assign_levels(given: Arguments) -> Tensor:
         raise TypeError(f"rois must hold real numbers, got {rois.dtype}")
     if rois.dim() != 2 or rois.shape[1] not in (4, 5):
         raise ValueError(f"rois must have shape (K, 5) or (K, 4); got {tuple(rois.shape)}")
+    check_box_format("rois", rois)
     options = {name: value for name, value in given.items() if name != "rois"}
     return levels_of(rois.detach()[:, rois.shape[1] - 4 :], **options)
 

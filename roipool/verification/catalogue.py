@@ -174,6 +174,12 @@ def large_entry(rng: np.random.Generator, threads: int = 1) -> Entry:
     )
 
 
+def tall_entry(rng: np.random.Generator) -> Entry:
+    """Return an entry with one image, of one channel: its rows are what threads can share."""
+    rois = np.column_stack([np.zeros(60), rng.uniform(-5, 75, (60, 4))])
+    return Entry("tall", rois.tolist(), (1, 1, 70, 30), (3, 4), samplings=(0,), alignments=(True,))
+
+
 def has_finite_boxes(row: System, case: Case) -> bool:
     """Return whether boxes are finite in the type in which a system computes coordinates."""
     with np.errstate(over="ignore"):
@@ -345,7 +351,12 @@ ENTRIES = [
     # the other.
     Entry(
         "samples far apart",
-        boxes_on(0, (0, 0, 12, 5), (-9, -7, 30, 28), (2, 1, 29, 60)),
+        boxes_on(
+            0,
+            *((0, 0, 12, 5), (-9, -7, 30, 28), (2, 1, 29, 60)),
+            # Of one sample a bin, some lie on a cell, which is padded, and others do not.
+            *((x, 0.3, x + 13.5, 19.7) for x in (0.75, 1.25)),
+        ),
         shape=(1, 3, 20, 31),
         size=(2, 3),
         samplings=(3, (3, 1), (1, 3), (9, 2)),

@@ -30,10 +30,13 @@ class Finding(NamedTuple):
 
 
 def subjects(case: Case, number: int) -> tuple[str, ...]:
-    """Return the subjects that call `number` is compared with: the oracle and one relation."""
+    """Return the subjects that call `number` is compared with: the oracle and one relation.
+
+    Calls that are too large for the oracle have work to divide among threads.
+    """
     names = list(RELATIONS)
     if case.large or case.dtype in SYSTEMS[case.operation].without_oracle:
-        return tuple(dict.fromkeys((CALL, "transposes", names[number % len(names)])))
+        return tuple(dict.fromkeys((CALL, "transposes", "threads", names[number % len(names)])))
     return CALL, ORACLE, names[number % len(names)]
 
 

@@ -19,7 +19,7 @@ from roipool.verification.released import Answer
 from roipool.verification.tolerance import Comparison
 
 from .case import LAYOUTS, STORAGES, Case, with_channels
-from .catalogue import ENTRIES, Entry, large_entry
+from .catalogue import ENTRIES, Entry, large_entry, tall_entry
 from .check import CALL, ORACLE, check, subjects
 from .device import Device, device
 from .generate import draw
@@ -121,7 +121,9 @@ def _on_cpu(cpu: Device, seed: int, entries: Sequence[Entry]) -> Iterator[Tally]
     threads = roipool.get_num_threads()
     yield from tallies(catalogue_calls(entries, cpu.types, seed), cpu, engines)
     yield from tallies(random_calls(seed), cpu, engines, "random calls")
-    yield from tallies(large_calls(seed, cpu.types, threads, ("threads", "again")), cpu)
+    rng = np.random.default_rng(seed)
+    large = large_entry(rng, threads), tall_entry(rng)
+    yield from tallies(large_calls(large, cpu.types, threads, ("threads", "again")), cpu)
 
 
 def _on_gpu(gpu: Device, seed: int, entries: Sequence[Entry], everything: bool) -> Iterator[Tally]:
@@ -136,7 +138,8 @@ def _on_gpu(gpu: Device, seed: int, entries: Sequence[Entry], everything: bool) 
         types, layouts = (FIRST_TYPE,), (FIRST_LAYOUT,)
         calls = catalogue_calls(entries, types, seed, layouts, FIRST_CHANNELS)
         yield from tallies(calls, gpu)
-    yield from tallies(large_calls(seed, types, 1, ("again",), layouts), gpu)
+    large = [large_entry(np.random.default_rng(seed))]
+    yield from tallies(large_calls(large, types, 1, ("again",), layouts), gpu)
 
 
 # ---- Calls
@@ -201,18 +204,17 @@ def plain_random_calls(
 
 
 def large_calls(
-    seed: int,
+    entries: Iterable[Entry],
     types: Sequence[str],
     threads: int,
     with_what: tuple[str, ...],
     layouts: Sequence[str] = LAYOUTS,
 ) -> Iterator[Check]:
     """Yield a call with work for several threads, for every operation, type and layout."""
-    entry = large_entry(np.random.default_rng(seed), threads)
-    for name, dtype, layout in itertools.product(OPERATIONS, types, layouts):
+    for entry, name, dtype, layout in itertools.product(entries, OPERATIONS, types, layouts):
         for _, case in entry.cases(name, most_work=math.inf):
             case = replace(case, dtype=dtype, layout=layout, threads=threads)
-            yield Check(f"{name}, {dtype} {layout}", case, with_what)
+            yield Check(f"{name}, {entry}, {dtype} {layout}", case, with_what)
 
 
 # ---- Comparisons

@@ -86,7 +86,8 @@ NOT_FLAGS = [(1, TypeError), (None, TypeError), ("True", TypeError)]
 NOT_SHAPES = [
     ((2, 3, 6), ValueError),
     ((2, 3, 6, 7, 1), ValueError),
-    ((2, 3, -6, 7), ValueError),
+    ((2, 3, -1, 7), ValueError),
+    ((-1, 3, 6, 7), ValueError),
     ((2, 3, 6, 2**31), ValueError),
     ((2, 3, 6.0, 7), TypeError),
     (("2", "3", "6", "7"), TypeError),
@@ -196,6 +197,17 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
         ("read-only", ValueError),
     ],
 }
+
+
+def with_number(array: Array, place: tuple[int, ...], number: int) -> Array:
+    """Return a copy with another number at one place."""
+    copy = array.copy()
+    copy[place] = number
+    return copy
+
+
+# The last box has 2 x 2 samples in a bin, as its sides are 3 cells long.
+LAST_BIN = (2, 0, 1, 1)
 BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
     "roi_pool_backward": [
         (None, TypeError),
@@ -205,6 +217,8 @@ BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
         (ARGMAX[:2], ValueError),
         (np.full_like(ARGMAX, 42), ValueError),
         (np.full_like(ARGMAX, -2), ValueError),
+        (with_number(ARGMAX, LAST_BIN, 42), ValueError),
+        (with_number(ARGMAX, LAST_BIN, -2), ValueError),
         (np.full(ARGMAX.shape, 2**40), ValueError),
         (np.full(ARGMAX.shape, 2**64 - 1, np.uint64), ValueError),
     ],
@@ -214,6 +228,8 @@ BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
         (SAMPLES[:, :2], ValueError),
         (np.full_like(SAMPLES, -2), ValueError),
         (np.full_like(SAMPLES, 10**6), ValueError),
+        (with_number(SAMPLES, LAST_BIN, 4), ValueError),
+        (with_number(SAMPLES, LAST_BIN, -2), ValueError),
         (np.full(SAMPLES.shape, 2**31), ValueError),
     ],
     "roi_align_backward": [(SAMPLES, ValueError)],
@@ -273,7 +289,7 @@ BAD_OF_VOLUMES: dict[str, list[tuple[Any, type[Exception]]]] = {
         ((2, 2), ValueError),
         ((2, 2, 2.5), TypeError),
         ((2, 2, 0), ValueError),
-        ((2**16, 2**16, 1), ValueError),
+        ((2**16, 2**15, 1), ValueError),
     ],
     "spatial_scale": [
         *((value, error) for value, error in BAD["spatial_scale"] if value != [1.0]),
@@ -289,8 +305,9 @@ BAD_OF_VOLUMES: dict[str, list[tuple[Any, type[Exception]]]] = {
     ],
     "input_shape": [
         ((2, 3, 2, 3), ValueError),
-        ((2, 3, 2, -3, 7), ValueError),
-        ((2, 3, 2**16, 2**16, 1), ValueError),
+        ((2, 3, 2, -1, 7), ValueError),
+        ((2, 3, 2**16, 2**15, 1), ValueError),
+        ((2, 3, 1, 1, 2**31), ValueError),
         ((2, 3, 2, 3.0, 7), TypeError),
         (6, TypeError),
         (None, TypeError),
@@ -441,6 +458,14 @@ class TestBatchIndices:
 def test_integer_features_name_the_fix(kind: type) -> None:
     with pytest.raises(TypeError, match=r"features\.astype\(np\.float32\)"):
         roipool.roi_pool(FEATURES.astype(kind), ROIS, 2)
+
+
+@each(index=[-1, 0, 3])
+def test_the_last_right_argmax_is_accepted(index: int) -> None:
+    function, arguments = CALLS["roi_align_backward max"]
+    gradient = function(**{**arguments, "argmax": with_number(SAMPLES, LAST_BIN, index)})
+    none = function(**{**arguments, "argmax": with_number(SAMPLES, LAST_BIN, -1)})
+    assert (gradient != none).any() == (index >= 0)
 
 
 def test_average_has_no_argmax() -> None:

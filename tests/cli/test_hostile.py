@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import struct
@@ -243,6 +244,23 @@ def test_another_name_of_an_input(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("link.json", "hard.json", "./map.npy", f"{Path.cwd()}/map.npy"):
         assert "would overwrite the input" in fails(capsys, "map.npy", "--json", name)
     assert Path("map.npy").read_bytes() == before
+
+
+@needs_posix
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full", "/dev/null"])
+def test_a_device_is_no_input(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not even by another name: reading /dev/zero would not end."""
+    for link in ("x.npy", "x.npz", "x.png", "x"):
+        Path(link).symlink_to(device)
+        assert f"error: {link}: a device, not a file\n" in fails(capsys, link)
+    for link in ("x.csv", "x.json", "x.npy"):
+        if not Path(link).is_symlink():
+            Path(link).symlink_to(device)
+        assert f"error: {link}: a device, not a file\n" in fails(capsys, "--boxes", link)
+    assert f"error: {device}: a device, not a file\n" in fails(capsys, "--boxes", device)
+    Path("x.safetensors").symlink_to(device)
+    if importlib.util.find_spec("safetensors"):
+        assert "x.safetensors: a device, not a file" in fails(capsys, "x.safetensors")
 
 
 @needs_posix

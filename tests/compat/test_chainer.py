@@ -88,3 +88,11 @@ def test_signatures_are_those_of_chainer(function: Callable[..., Any], parameter
         if one.kind is not one.KEYWORD_ONLY
     ]
     assert ", ".join(own) == parameters
+
+
+def test_boxes_are_those_of_float64() -> None:
+    row, column = np.mgrid[:5, :5].astype(np.float64)
+    ramp = (10 * row + column)[None, None]
+    low, high = 1.1, 2.3  # float32 has neither
+    pooled = chainer.roi_average_align_2d(ramp, [[low, low, high, high]], [0], 1, 1.0, 2)
+    assert pooled.item() == pytest.approx(11 * (low + high) / 2, rel=1e-14)

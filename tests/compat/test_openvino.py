@@ -40,6 +40,18 @@ def test_a_batch_index_of_minus_1_ends_the_list(backend: Backend, method: Method
     np.testing.assert_array_equal(backend.to_host(by_all), backend.to_host(by_first))
 
 
+@pytest.mark.parametrize(
+    ("index", "ends"), [(-0.5, False), (-1, True), (-1.5, True), (-1.99, True)]
+)
+def test_the_index_that_ends_the_list_is_cut_to_a_whole_number(index: float, ends: bool) -> None:
+    coords = LISTED[:2].copy()
+    coords[1, 0] = index
+    pooled = openvino.ROIPooling(MAPS, coords, (2, 2), 1.0, "max")
+    assert pooled[1].any() != ends
+    average = openvino.PSROIPooling(MAPS[:, :1], coords, 1, 1, 1.0)
+    assert average[1].any() != ends
+
+
 PARTS = {"average": (2, 2, 1.0), "bilinear": (2, 2, 0.1, 3, 2)}  # of PSROIPooling
 
 

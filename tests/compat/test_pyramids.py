@@ -10,6 +10,7 @@ from _support.backends import Backend
 from _support.golden_data import Arrays, recorded
 
 import roipool
+from roipool import reference
 from roipool.compat import detectron2, openvino, paddle, torchvision
 
 
@@ -97,22 +98,47 @@ def test_detectron2_pools_each_box_from_its_map(backend: Backend, kind: str) -> 
 
 def test_detectron2_rotated(backend: Backend) -> None:
     boxes = np.array([[60, 60, 30, 20, 30], [120, 120, 230, 230, -45]], np.float32)
-    there = [backend.to_device(one) for one in MAPS]
+    rng = np.random.default_rng(9)
+    maps = [rng.integers(-9, 9, one.shape).astype(np.float32) for one in MAPS]
+    shapes = [one.shape for one in maps]
     pooler = detectron2.ROIPooler(2, SCALES, 2, "ROIAlignRotated")
     tables = [backend.to_device(boxes), backend.to_device(boxes[:0])]
-    pooled = backend.to_host(pooler(there, tables))
-    alone = [
-        roipool.roi_align_rotated(
-            MAPS[level],
-            np.column_stack([[0], boxes[k : k + 1]]),
-            2,
-            SCALES[level],
-            2,
-            angle_unit="degrees",
+    pooled = backend.to_host(pooler([backend.to_device(one) for one in maps], tables))
+    upstream = rng.integers(-9, 9, pooled.shape).astype(np.float32)
+    grads = pooler.backward(backend.to_device(upstream), shapes, tables)
+    for k, level in enumerate((0, 2)):
+        table = np.column_stack([[0], boxes[k : k + 1]]).astype(np.float64)
+        own, settings = slice(k, k + 1), (SCALES[level], 2)
+        expected = reference.roi_align_rotated(
+            maps[level].astype(np.float64), table, 2, *settings, angle_unit="degrees"
         )
-        for k, level in enumerate((0, 2))
-    ]
-    np.testing.assert_allclose(pooled, np.concatenate(alone), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(pooled[own], expected, rtol=0, atol=1e-4)
+        by_map = reference.roi_align_rotated_backward(
+            upstream[own].astype(np.float64), table, shapes[level], *settings, angle_unit="degrees"
+        )
+        np.testing.assert_allclose(backend.to_host(grads[level]), by_map, rtol=0, atol=1e-4)
+    assert not any(backend.to_host(grads[level]).any() for level in (1, 3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shift"), [("ROIAlign", 0), ("ROIAlignV2", 0.5), ("ROIAlignRotated", 0.5)]
+)
+def test_detectron2_shifts_boxes_by_the_kind_of_pooler(kind: Any, shift: float) -> None:
+    row, column = np.mgrid[:16, :16].astype(np.float32)
+    ramp = (100 * row + column)[None, None]
+    box = [20, 24, 8, 4, 0] if kind == "ROIAlignRotated" else [16, 22, 24, 26]
+    pooled = detectron2.ROIPooler(1, (1 / 4,), 2, kind)([ramp], [np.array([box], np.float32)])
+    assert pooled.item() == 100 * (24 / 4 - shift) + 20 / 4 - shift
+
+
+@pytest.mark.parametrize(("shorter", "level"), [(0, 1), (5e-9, 1), (2e-8, 0)])
+def test_detectron2_lifts_a_box_just_below_a_level(shorter: float, level: int) -> None:
+    """By 1e-8 of the canonical side."""
+    side = 224 * (1 - shorter)
+    there = [one[:1].astype(np.float64) for one in MAPS[1:3]]
+    pooler = detectron2.ROIPooler(1, SCALES[1:3], 2, "ROIAlignV2")
+    pooled = pooler(there, [np.array([[0, 0, side, side]])])
+    assert pooled[0, 0].item() == there[level].max()
 
 
 def test_detectron2_takes_maxima_on_each_level(backend: Backend) -> None:
@@ -181,6 +207,9 @@ def pooler(**options: Any) -> Any:
     [
         (lambda: detectron2.ROIPooler(1, (1 / 3,), 0, "ROIAlign"), ValueError, "powers of two"),
         (lambda: detectron2.ROIPooler(1, (1, 1 / 4), 0, "ROIAlign"), ValueError, "powers of two"),
+        (lambda: detectron2.ROIPooler(1, (0.0,), 0, "ROIAlign"), ValueError, "powers of two"),
+        (lambda: detectron2.ROIPooler(1, (-0.5,), 0, "ROIAlign"), ValueError, "powers of two"),
+        (lambda: detectron2.ROIPooler(1, (), 0, "ROIAlign"), ValueError, "powers of two"),
         (lambda: detectron2.ROIPooler(1, SCALES, 0, "Pool"), ValueError, "pooler_type must be"),
         (lambda: pooler()(MAPS, TABLES, return_argmax=True), ValueError, "return_argmax must be"),
         (lambda: pooler().backward(GRADS, SHAPES, TABLES, np.zeros((5, 3, 1, 1), int)), TypeError,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from _support.catalogue import every_dtype, every_layout, shape_in_layout
-from _support.compare import Array, assert_same_bits
+from _support.compare import Array, assert_close, assert_same_bits, compute_type
 from _support.platforms import needs_linux
 
 import roipool
@@ -102,6 +102,30 @@ def test_gradients_of_separable_boxes() -> None:
     )
     for one, other in zip(got, expected, strict=True):
         assert_same_bits(one, other)
+
+
+@every_layout
+@every_dtype
+def test_gradients_of_position_sensitive_maps(dtype: Any, layout: str) -> None:
+    """Their chunks share planes, each of which is the sum of all chunks."""
+    rng = np.random.default_rng(2)
+    corners = np.sort(rng.uniform(0, 80, (600, 2, 2)), axis=1).reshape(-1, 4)
+    few = np.column_stack([rng.choice([0, 2], 600), corners])
+    copies = 50
+    many = few.repeat(copies, axis=0)
+    assert (many[:, 3:] - many[:, 1:3]).sum() > 1.3 * TAPS_OF_CHUNK
+    gradients = stored(rng.normal(size=(600, 1, 2, 2)), dtype, layout)
+    sparse = np.zeros((len(many), *gradients.shape[1:]), dtype)
+    sparse[rng.integers(copies, size=600) + copies * np.arange(600)] = gradients
+    shape, real = shape_in_layout((3, 4, 80, 80), layout), compute_type(np.dtype(dtype))
+    # Within a chunk boxes are ordered by their numbers of taps, so that sums are rounded otherwise.
+    expected, terms = (
+        roipool.ps_roi_align_backward(values, few, shape, layout=layout)
+        for values in (gradients.astype(real), np.abs(gradients).astype(real))
+    )
+    got = roipool.ps_roi_align_backward(sparse, many, shape, layout=layout)
+    assert_close(got, expected.astype(np.float64), terms.astype(np.float64), ulps=8)
+    assert [image.any() for image in got] == [True, False, True]
 
 
 @needs_linux

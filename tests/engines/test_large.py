@@ -135,6 +135,30 @@ def test_longest_axis(layout: str) -> None:
         np.testing.assert_array_equal(result, expected[name], err_msg=name)
 
 
+@every_layout
+@each(dtype=["float32", "float64"])
+@pytest.mark.parametrize("channels", [1, 5, 16])
+def test_argmax_among_more_samples_than_32_bits_count(
+    channels: int, dtype: str, layout: str
+) -> None:
+    """An adaptive grid of 2^17 by 2^17 samples, one for each cell of the map."""
+    before = 2**16
+    maps = np.zeros((1, channels, 7, 9), dtype)
+    maps[:, :, 3, 5] = 1
+    rois = np.array([[0, -before, -before, before, before]])
+    options: dict[str, Any] = {"mode": "max", "layout": layout}
+    pooled, argmax = roipool.roi_align(
+        in_layout(maps, layout), rois, 1, return_argmax=True, **options
+    )
+    assert argmax.dtype == np.int64
+    assert (pooled == 1).all()
+    assert (argmax == (before + 3) * 2 * before + before + 5).all()
+    gradient = roipool.roi_align_backward(
+        pooled, rois, in_layout(maps, layout).shape, argmax=argmax, **options
+    )
+    assert_same_bits(gradient, in_layout(maps, layout))
+
+
 # ---- Sizes that cannot be allocated
 
 

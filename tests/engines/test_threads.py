@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from textwrap import dedent
@@ -23,9 +23,10 @@ import roipool
 from roipool import _cpu
 from roipool.systems.core import VARIANTS
 from roipool.verification.call import run
-from roipool.verification.catalogue import large_entry
+from roipool.verification.catalogue import large_entry, tall_entry
 
-LARGE = large_entry(np.random.default_rng(0), threads=7)
+RNG = np.random.default_rng(0)
+ENTRIES = large_entry(RNG, threads=7), tall_entry(RNG)
 
 pytestmark = pytest.mark.usefixtures("same_threads_after")
 
@@ -33,15 +34,25 @@ pytestmark = pytest.mark.usefixtures("same_threads_after")
 def everything(dtype: Any, layout: str) -> dict[str, Array]:
     """Return the results of all operations on maps large enough for many tasks."""
     return {
-        f"{name} {result}": array
+        f"{name} {entry} {result}": array
         for name in VARIANTS
-        for _, case in LARGE.cases(name, most_work=math.inf)
+        for entry in ENTRIES
+        for _, case in entry.cases(name, most_work=math.inf)
         for result, array in run(
             replace(case, dtype=np.dtype(dtype).name, layout=layout), roipool
         ).items()
     }
 
 
+@pytest.fixture
+def thread_for_every_value() -> Iterator[None]:
+    """Give a call all the threads that there are, however little work it has."""
+    _cpu.use_thread_per_work(1)
+    yield
+    _cpu.use_thread_per_work(_cpu.WORK_OF_THREAD)
+
+
+@pytest.mark.usefixtures("thread_for_every_value")
 @every_layout
 @every_dtype
 def test_same_bits_for_any_number_of_threads(dtype: Any, layout: str) -> None:

@@ -220,6 +220,14 @@ DEFINITIONS = [
         "halves are rounded up instead of to even",
         "tests/ops/test_storage.py",
     ),
+    Fault(
+        "precise: a bin of no length",
+        f"{KERNELS}/precise_roi_pool.h",
+        "maximum(T(1) - magnitude(low - cell), T(0)), T(0), T(0));",
+        "T(0), T(0), T(0));",
+        "a bin whose edges round to one number is empty instead of a point",
+        "tests/ops/test_precise_roi_pool.py",
+    ),
 ]
 
 PLANS = [
@@ -345,6 +353,39 @@ ENGINES = [
         "bins of one channel are stored over what lies behind the result",
         "tests/engines/test_pixels.py",
     ),
+    Fault(
+        "groups: last row of a part",
+        f"{KERNELS}/cpu/position_sensitive.cpp",
+        "  return {height * part / job.parts, height * (part + 1) / job.parts, 0,",
+        "  const bool is_last = part + 1 == job.parts;\n"
+        "  return {height * part / job.parts, height * (part + 1) / job.parts - !is_last, 0,",
+        "rows between the parts of a gradient are of neither",
+        "tests/engines/test_threads.py -k same_bits",
+    ),
+    Fault(
+        "groups: sums of chunks",
+        f"{KERNELS}/cpu/position_sensitive.cpp",
+        "  if (job.chunk.is_last) {\n    unpack_planes",
+        "  if (job.chunk.is_last || job.chunk.is_first) {\n    unpack_planes",
+        "half precision: the first chunk's sums are stored as the gradient",
+        "tests/engines/test_chunks.py",
+    ),
+    Fault(
+        "call: wide argmax",
+        f"{KERNELS}/cpu/call.h",
+        "    if (needs_wide_argmax(job)) return status_wide_argmax;\n",
+        "",
+        "an index among more samples than 32 bits count is cut",
+        "tests/engines/test_large.py -k argmax",
+    ),
+    Fault(
+        "call: argmax after the last sample",
+        f"{KERNELS}/cpu/call.h",
+        "if (read_once(argmax + at) >= samples) return false;",
+        "if (read_once(argmax + at) > samples) return false;",
+        "`>` instead of `>=`: the number of samples is accepted as an index",
+        "tests/arguments/test_bad_values.py",
+    ),
 ]
 
 CYTHON = [
@@ -453,6 +494,14 @@ CUDA = [
         "if (plan.all_entries[tap].cell > tile.plane) continue;",
         "a tile takes the weight of an earlier plane where a bin does not read its own",
         VOLUMES,
+    ),
+    Fault(
+        "cuda: map of a rotated box",
+        f"{KERNELS}/cuda/rotated_boxes.h",
+        "call.levels[level_of_image(call, image)];",
+        "call.levels[0];",
+        "boxes of every map of a pyramid have the scale and the size of the first",
+        "tests/compat/test_pyramids.py -k emulator",
     ),
 ]
 

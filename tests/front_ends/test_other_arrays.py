@@ -229,6 +229,48 @@ def test_an_unknown_type_hears_what_is_accepted(value: Any) -> None:
         roipool.roi_align(features=value, rois=[[0, 0, 0, 1, 1]], output_size=2)
 
 
+def like(package: str, name: str) -> Any:
+    """Return an object of a type that is named so."""
+    return type(name, (), {"__module__": f"{package}.core"})()
+
+
+@pytest.mark.parametrize(
+    ("value", "way"),
+    [
+        (like("zarr", "Array"), r"features\[:8\], or use dask.array.from_zarr\(features\)"),
+        (like("h5py", "Dataset"), r"features\[:8\], or use dask.array.from_array\(features\)"),
+        (like("xarray", "DataArray"), r"use the array in it, features.data"),
+    ],
+)
+def test_arrays_in_files_hear_how_to_pool_from_them(value: Any, way: str) -> None:
+    kind = type(value).__name__
+    with pytest.raises(TypeError, match=rf"features must be .*__dlpack__.*; got {kind}; .*{way}$"):
+        roipool.roi_align(value, [[0, 0, 0, 1, 1]], 2)
+    with pytest.raises(TypeError, match=rf"input must be .* array, got {kind}; "):
+        roipool.compat.torchvision.roi_align(value, [[0, 0, 0, 1, 1]], 2)
+    named = way.replace("features", r"features\[1\]")
+    with pytest.raises(TypeError, match=rf"features\[1\] must be .*got {kind}; .*{named}$"):
+        roipool.multilevel_roi_align(
+            [np.ones((1, 1, 4, 4)), value], [[0, 0, 0, 1, 1]], 2, (1.0, 0.5)
+        )
+
+
+class WithoutDtype(Other):
+    """An array that does not tell its type but by DLPack, as pyarrow's tensors."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "dtype":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+def test_an_array_need_not_tell_its_type() -> None:
+    features, boxes, indices = arguments(ALIGN)
+    expected = ALIGN.pool(features, boxes, indices)
+    pooled = ALIGN.pool(WithoutDtype(features.array), boxes, indices)
+    np.testing.assert_array_equal(pooled.array, expected.array)
+
+
 class Another(Other):
     """An array of a second fictitious library."""
 

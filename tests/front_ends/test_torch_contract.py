@@ -21,7 +21,7 @@ import roipool
 import roipool.torch
 
 # torch compiles a formula of its own, in forward mode, with what it deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")
 
 
 class OwnDeformed(cases.DeformedCase):

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 import roipool
 
 # torch compiles a formula of its own, in forward mode, with what it deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")
 
 
 def small_maps(case: Case | None = None) -> Tensor:

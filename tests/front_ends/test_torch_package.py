@@ -360,7 +360,7 @@ def test_a_small_classifier_learns() -> None:
         for path in sorted(EXAMPLES.glob("torch_*.py"))
     ],
 )
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch's forward mode
 def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name == "torch_detector":
         pytest.importorskip("torchvision", reason="torchvision is not installed")

@@ -19,7 +19,10 @@ import roipool.torch
 from roipool.torch._families import FAMILIES, Settings
 
 # torch compiles a formula of its own, in forward mode, with what it deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit",
+    "ignore:The .grad attribute of a Tensor",  # which torch's own check hides where it is shown
+)
 
 every_case = pytest.mark.parametrize("case", ALL_CASES, ids=str)
 # Compilers take seconds for each program, and operators' formulas do not depend on how many samples

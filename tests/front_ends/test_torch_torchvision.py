@@ -77,6 +77,7 @@ def test_bytes_are_refused_as_by_torchvision(name: str, dtype: torch.dtype) -> N
         OPERATORS[name](features, rois)
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("dtype", [torch.quint8, torch.qint8])
 def test_quantised_maps_are_left_to_torchvision(dtype: torch.dtype) -> None:
     features = torch.quantize_per_tensor(torch.randn(1, 3, 20, 24), 0.05, 0, dtype)
@@ -199,7 +200,7 @@ def test_it_ends_with_an_error_and_holds_for_other_threads() -> None:
     assert not roipool.torch._torchvision.OVERRIDE.is_active
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch's forward mode
 def test_forward_mode_is_refused() -> None:
     """torchvision's operators have none: torch would take the tangent for 0."""
     features, rois = torch.randn(2, 4, 20, 24), boxes()

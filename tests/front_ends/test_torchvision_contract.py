@@ -23,7 +23,11 @@ from torchvision import ops
 extraction = importlib.import_module("torchvision.models.feature_extraction")
 
 # torch deprecates its scripts.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit",
+    "ignore:The .grad attribute of a Tensor",  # which torch's own check hides where it is shown
+    "ignore:torch.quantize_per_tensor",
+)
 
 # A whole picture, halves, quarters, and boxes that leave it, of no size, or are empty of cells.
 ROIS = torch.tensor(

@@ -7,12 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend, thorough_on_the_emulator
-from _support.catalogue import every_dtype, every_layout, in_layout, shape_in_layout
+from _support.catalogue import (
+    every_dtype,
+    every_layout,
+    in_layout,
+    real_dtypes,
+    shape_in_layout,
+)
 from _support.compare import assert_close, compute_type
 from _support.differences import differences
 
 import roipool
 from roipool import reference
+from roipool.verification.call import to_nchw
 
 SHAPE = (2, 3, 9, 8)
 # Edges within cells, on cells and outside the map; large bins, several bins in a cell; no width.
@@ -76,3 +83,27 @@ def test_box_gradient_by_differences(backend: Backend, layout: str) -> None:
     )
     expected = differences(loss, moving[:, 1:], 1e-6)
     np.testing.assert_allclose(backend.to_host(actual), expected, rtol=0, atol=1e-7)
+
+
+@every_layout
+@real_dtypes
+@pytest.mark.parametrize("size", [(1, 1), (7, 1), (1, 7), (7, 5)], ids=str)
+def test_bins_too_short_for_their_type_are_points(
+    backend: Backend, size: tuple[int, int], dtype: Any, layout: str
+) -> None:
+    """Both edges of some bins round to one number, of which the bilinear value remains."""
+    low = np.array([4, 3], dtype)
+    high = np.nextafter(low, np.array(9, dtype))
+    maps = maps_and_upstream(size)[0].astype(dtype)
+    rois = np.array([[0, *low, *high], [1, *(low + 0.25), *(high + 0.5)]], dtype)
+    pooled = roipool.precise_roi_pool(
+        backend.to_device(in_layout(maps, layout)), backend.to_device(rois), size, layout=layout
+    )
+    expected = reference.precise_roi_pool(
+        maps.astype(np.float64), rois, size, coordinate_dtype=dtype
+    )
+    found = backend.to_host(pooled)
+    found = to_nchw(found, layout)
+    assert_close(found, expected, np.abs(maps).max() + 0 * expected, ulps=8)
+    point = np.broadcast_to(maps[0, :, 3, 4, None, None], found[0].shape)
+    np.testing.assert_allclose(found[0], point, rtol=1e-5)

@@ -372,7 +372,8 @@ def test_an_exception_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
         raise RuntimeError("the kernel\ndoes not compile")
 
     cpu = device("cpu", Faulty(stop, "roi_pool_backward"))
-    large = (call for call in groups.large_calls(0, ("float32",), 1, ("again",), ("NCHW",)))
+    entries = [large_entry(np.random.default_rng(0))]
+    large = (call for call in groups.large_calls(entries, ("float32",), 1, ("again",), ("NCHW",)))
     for calls, group in (
         (groups.catalogue_calls(FEW, CPU.types, 0), "oracle"),
         ((call for call in large if call.case.operation == "roi_pool"), "the same again"),

@@ -4,11 +4,12 @@ namespace roipool {
 
 typedef Region<Value> PointRegion;
 
-__device__ inline Region<Value> common_region(const Call& call) {
+// The part of a region that all boxes of a map share.
+__device__ inline Region<Value> common_region(const Call& call, const Level& level) {
   Region<Value> region = {};
-  region.scale = static_cast<Value>(call.levels[0].scale);
-  region.rows = call.levels[0].rows;
-  region.columns = call.levels[0].columns;
+  region.scale = static_cast<Value>(level.scale);
+  region.rows = level.rows;
+  region.columns = level.columns;
   region.bins_down = static_cast<int>(call.rows.bins);
   region.bins_across = static_cast<int>(call.columns.bins);
   region.sampling_down = call.rows.sampling;
@@ -21,9 +22,11 @@ __device__ inline Region<Value> common_region(const Call& call) {
 
 // The region of a box, and the cells that it can read.
 __device__ inline PointRegion region_of_box(const Boxes& boxes, const Call& call, wide_int box,
-                                            wide_int) {
-  PointRegion region = region_of_box(common_region(call), boxes.corners + box * call.box_stride,
-                                     call.coordinate_stride, call.angle_scale);
+                                            wide_int image) {
+  const Level& level = call.levels[level_of_image(call, image)];
+  PointRegion region =
+      region_of_box(common_region(call, level), boxes.corners + box * call.box_stride,
+                    call.coordinate_stride, call.angle_scale);
   ROIPOOL_JOIN(ROIPOOL_DEFINITION, _reach)(&region);
   return region;
 }

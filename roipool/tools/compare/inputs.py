@@ -6,14 +6,16 @@ decoding.
 
 from __future__ import annotations
 
+import errno
 import io
 import math
+import stat
 import warnings
 import zipfile
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,7 +151,7 @@ def read_features(
         return _from_array(path, spatial_scale, volume)
     if volume:
         raise ValueError(f"{path}: a volume is an array: {', '.join(_ARRAYS)}")
-    with Path(path).open("rb") as stream:
+    with _open(path) as stream:
         return _from_picture(path, stream, spatial_scale, False)
 
 
@@ -237,7 +239,7 @@ def read_array(path: str, key: str) -> NDArray[Any]:
     if Path(path).suffix.lower() == ".safetensors":
         return _read_safetensors(path, key)
     try:
-        with Path(path).open("rb") as stream:
+        with _open(path) as stream:
             if not zipfile.is_zipfile(stream):
                 stream.seek(0)
                 return _read_npy(stream)
@@ -282,6 +284,7 @@ def _read_safetensors(path: str, key: str) -> NDArray[Any]:
     import safetensors
 
     try:
+        _open(path).close()
         with safetensors.safe_open(path, framework="numpy") as archive:
             name = _array_name(key, list(archive.keys()))
             header = archive.get_slice(name)
@@ -319,8 +322,16 @@ def _built_in(name: str) -> bytes:
     return files("roipool.tools.compare").joinpath("data", name).read_bytes()
 
 
+def _open(path: str) -> BinaryIO:
+    """Open an input; a device, such as one without an end, is an error."""
+    mode = Path(path).stat().st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError(errno.EINVAL, "a device, not a file", path)
+    return Path(path).open("rb")
+
+
 def _text(path: str) -> str:
-    with Path(path).open("rb") as stream:
+    with _open(path) as stream:
         content = stream.read(_MAX_TEXT_BYTES + 1)
     if len(content) > _MAX_TEXT_BYTES:
         raise ValueError(

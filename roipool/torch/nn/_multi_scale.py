@@ -13,7 +13,7 @@ from roipool import _arguments as check
 from roipool import _levels
 from roipool.compat import _conventions as conventions
 from roipool.torch._memory import check_memory
-from roipool.torch._operations import FUNCTIONS
+from roipool.torch._operations import FUNCTIONS, check_box_format
 from roipool.torch.nn._sizes import Size, pair, samples
 
 
@@ -163,6 +163,7 @@ def _pool_pyramid(
         raise ValueError("boxes must hold one tensor for each image, got none")
     for name, table in check.numbered("boxes", tables).items():
         _check_tensor(name, table, 2, "(L, 4)")
+        check_box_format(name, table)
     levels = _levels_by_logarithm(torch.cat(tables), scales, canonical_scale, canonical_level)
     known = (levels >= 0)[:, None].split([table.shape[0] for table in tables])
     tables = [table.where(row, torch.nan) for table, row in zip(tables, known, strict=True)]
