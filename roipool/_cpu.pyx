@@ -95,7 +95,7 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         wide_int size
 
     cdef struct Watch:
-        pass
+        wide_int asks
 
     bint is_interrupted(Watch*)
 
@@ -611,6 +611,7 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
     cdef Call call
     cdef Watch watch
     cdef Status status
+    global latest_asks
     if refusal is not None:
         raise ValueError(refusal)
     start_watch(&watch)
@@ -618,6 +619,8 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
     call.threads = threads_for(call, usable_threads())
     with nogil:
         status = execute(&call)
+    if watch.asks:
+        latest_asks = watch.asks
     if status == status_no_memory:
         raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
     if status == status_long_axis:  # from front ends: other calls are checked earlier
@@ -627,6 +630,14 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
                          "sampling_ratio")
     raise_if_interrupted(&watch)
     return status
+
+
+cdef wide_int latest_asks = 0
+
+
+def asks_of_latest_call():
+    """Return how often the main thread's latest call asked whether it is to end: for tests."""
+    return latest_asks
 
 
 cdef int threads_for(const Call& call, int limit) noexcept nogil:

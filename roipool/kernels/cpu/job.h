@@ -77,6 +77,7 @@ struct VolumePlan {
 struct Watch {
   std::atomic<bool> is_interrupted;
   wide_int next_check;                  // in milliseconds; the main thread's
+  wide_int asks;                        // how often the main thread has asked
   bool (*run_signal_handlers)(Watch*);  // returns whether one has raised an exception
 };
 
@@ -217,14 +218,36 @@ inline wide_int row_of_box(const Job& job, wide_int box) {
 }
 
 // Whether the rest of a call's work is to be left undone: its results are dropped.
+inline bool is_over(const Watch* watch) {  // does not ask
+  return watch && watch->is_interrupted.load(std::memory_order_relaxed);
+}
 inline bool is_interrupted(Watch* watch) {
   if (!watch) return false;
-  if (watch->is_interrupted.load(std::memory_order_relaxed)) return true;
+  if (is_over(watch)) return true;
   if (!watch->run_signal_handlers(watch)) return false;
   watch->is_interrupted.store(true, std::memory_order_relaxed);
   return true;
 }
 inline bool is_interrupted(const Job& job) { return is_interrupted(job.watch); }
+
+// Samples, or cells of a vector of channels, that are computed between two questions.
+const wide_int work_between_asks = 1 << 18;
+
+// Asks the watch within the work on a box, of which there may be billions of units.
+struct LongWork {
+  Watch* watch;
+  wide_int left = work_between_asks;
+
+  explicit LongWork(Watch* watch) : watch(watch) {}
+
+  // To be called before `units` of work; returns whether they are to be left undone.
+  bool ends_before(wide_int units) {
+    left -= units;
+    if (left > 0) return false;
+    left = work_between_asks;
+    return is_interrupted(watch);
+  }
+};
 
 // Runs one task of a job; `scratch` is the calling thread's own memory.
 typedef void (*Runner)(const Job&, wide_int task, char* scratch);

@@ -159,6 +159,21 @@ inline double multiply_add(double a, double b, double c) {
 }
 #endif
 
+// A product that is rounded before anything is added to it. Left to itself, a compiler that meets
+// a * b + c * d may fuse either product, in vectors another than in plain numbers.
+template <typename Vector>
+inline Vector rounded(Vector product) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_assoc_barrier)
+  return __builtin_assoc_barrier(product);
+#else
+  return product;
+#endif
+#else
+  return product;
+#endif
+}
+
 inline bool is_computed_type(const Job& job) {
   return job.storage == float32_storage || job.storage == float64_storage;
 }

@@ -134,6 +134,7 @@ void pool_cells(const Job& job, wide_int box, const View<const Value> map,
   const wide_int top = rows.count > 0 ? rows.sample->first : 0, bottom = top + rows.count;
   const Value empty = static_cast<Value>(job.empty_value);
   const Value lowest = static_cast<Value>(job.lowest);
+  LongWork work(job.watch);
   wide_int offset = 0;
   for (int bin = 0; bin < bins; ++bin) {
     const Samples<Value> columns = samples_of<Value>(job.columns, box, bin);
@@ -143,6 +144,7 @@ void pool_cells(const Job& job, wide_int box, const View<const Value> map,
     for (int v = 0; v < map.vectors; ++v, offset += lanes) {
       RunningMaximum<Vector, Track> running(is_empty ? empty : lowest);
       for (wide_int y = top; !is_empty && y < bottom; ++y) {
+        if (Count == 0 && work.ends_before(count)) return;
         const Value* cell = map.at(y, left) + v * lanes;
         for (wide_int i = 0; i < count; ++i) {
           const wide_int at = Count && last < i ? last : i;
@@ -395,6 +397,7 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
     if (!job.non_temporal && job.argmax && !job.wide_argmax) {
       prefetch_for_write(static_cast<int32_t*>(job.argmax) + at, strides, block.channels, count);
     }
+    if (is_interrupted(job)) return;
     for (int row = first; row < last; ++row) {
       const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
       const wide_int offset = wide_int(row - first) * bins * width;
@@ -470,7 +473,9 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
       row_of_box(job, box) * strides.outer + block.first_channel * strides.channel;
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + origin;
   const Index* indices = static_cast<const Index*>(job.argmax) + origin;
+  LongWork work(job.watch);
   for (int row = 0; row < job.rows.bins; ++row) {
+    if (work.ends_before(wide_int(job.columns.bins) * block.channels)) return;
     for (int column = 0; column < job.columns.bins; ++column) {
       const wide_int bin = row * strides.row + column * strides.column;
       for (int lane = 0; lane < block.channels; ++lane) {
