@@ -100,7 +100,10 @@ ONE_BOX: dict[str, tuple[Callable[[], Any], int]] = {
         2000**2,
     ),
     "maximum": (lambda: roipool.roi_pool(LARGE, WHOLE, 1, 1.0), 2000**2),
-    "bins of a group": (lambda: roipool.ps_roi_pool(SMALL, WHOLE, 2000, 0.01, group_size=1), 2000**2),
+    "bins of a group": (
+        lambda: roipool.ps_roi_pool(SMALL, WHOLE, 2000, 0.01, group_size=1),
+        2000**2,
+    ),
     "cells of a group": (
         lambda: roipool.ps_roi_pool(LARGE, WHOLE, 1, 1.0, group_size=1),
         2000**2,

@@ -20,7 +20,6 @@ from roipool.verification.call import run
 from roipool.verification.case import Case
 from roipool.verification.catalogue import Entry
 from roipool.verification.check import CALL, ORACLE, check
-from roipool.verification.oracle import bin_value_of
 
 pytest.importorskip("hypothesis")
 

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "argmax_positions.h"
+#include "core_cache.h"
 #include "engines.h"
 #include "group_plan.h"
 #include "memory.h"
@@ -293,6 +294,7 @@ inline void check_argmax_of(Call* call, wide_int number, int) {
 // ---- Tasks
 
 inline void schedule(const Call& call, Job* job) {
+  job->part_bytes = core_cache_bytes() / 2;
   if (is_position_sensitive(*job)) {
     ROIPOOL_ENGINE::schedule_groups(*job, call.threads, call.operation == op_average,
                                     call.operation == op_average_backward_boxes);

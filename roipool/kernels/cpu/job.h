@@ -156,14 +156,15 @@ struct Job {
   wide_int min_non_temporal_bytes;  // smaller results are stored normally
 
   // The division of the work into tasks, set by schedule.h.
-  bool narrow;         // one channel at a time
-  bool whole_pixels;   // or all of them, of cells that lie side by side
-  bool pixels;         // by pixels.h, whatever the type
-  int vectors;         // of channels in a whole block
-  bool pack_each_box;  // copy each box's window rather than the image's
-  wide_int parts;      // pieces that one image is cut into: of its boxes, or of its rows (backward)
-  bool non_temporal;   // results are written by non-temporal stores
-  int planes;          // of groups that are packed at once
+  bool narrow;          // one channel at a time
+  bool whole_pixels;    // or all of them, of cells that lie side by side
+  bool pixels;          // by pixels.h, whatever the type
+  int vectors;          // of channels in a whole block
+  wide_int part_bytes;  // of maps that a task works on at a time: half of a core's own cache
+  bool pack_each_box;   // copy each box's window rather than the image's
+  wide_int parts;     // pieces that one image is cut into: of its boxes, or of its rows (backward)
+  bool non_temporal;  // results are written by non-temporal stores
+  int planes;         // of groups that are packed at once
   wide_int boxes_at_once;  // of a task of the gradient of boxes
   wide_int tile_rows;      // rows of bins that are computed before they are written
   int tiles;               // of bins, or in a backward of a row of cells

@@ -266,8 +266,8 @@ inline void scatter_bin(const Job& job, const BoxRange& range, BinLines lines, c
 
 // The rows of its planes that a part of a backward owns, all columns.
 inline Rectangle owned_cells(const Job& job, wide_int part) {
-  const wide_int height = job.rows.size;
-  return {height * part / job.parts, height * (part + 1) / job.parts, 0, job.columns.size};
+  const RowRange rows = owned_rows(job, part);
+  return {rows.first, rows.last, 0, job.columns.size};
 }
 
 // Begins the sums of a run of planes: zero, or what the chunks before this one left.
@@ -341,8 +341,8 @@ inline void add_gradients_of_group(const Job& job, wide_int box, const GroupBins
   const Storage* gradients = static_cast<const Storage*>(job.grad_output);
   bins.for_each([&](int row, int column) {
     const wide_int at = place.at(row_of_box(job, box), row, column);
-    add_bin_gradient<Value, Value>(job, box, row, column, plane, compute_value(gradients[at]),
-                                   sums, work);
+    add_bin_gradient<Value, Value>(job, box, row, column, plane, compute_value(gradients[at]), sums,
+                                   work);
   });
 }
 
