@@ -58,6 +58,7 @@ class Team {
       changed_.wait(lock, [&] { return dismissed_ || has_parts(); });
     }
     ++left_;
+    lock.unlock();
     tell();
   }
 
@@ -66,10 +67,10 @@ class Team {
   void dismiss() {
     if (threads_ == 1) return;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       dismissed_ = true;
-      tell();
     }
+    tell();
     const int others = threads_of_region() - 1;
     wait_until([this, others] { return left_ >= others; });
   }
@@ -89,18 +90,21 @@ class Team {
 
   bool has_parts() const { return next_ < end_; }
 
+  // To be called without the mutex, for which those who wake would wait again.
   void tell() {
     changes_.fetch_add(1, std::memory_order_release);
     changed_.notify_all();
   }
 
   void open(CallPart part, wide_int begin, wide_int end, wide_int at_least) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    part_ = part;
-    next_ = begin;
-    end_ = end;
-    at_least_ = at_least;
-    slots_ = 0;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      part_ = part;
+      next_ = begin;
+      end_ = end;
+      at_least_ = at_least;
+      slots_ = 0;
+    }
     tell();
   }
 
@@ -131,7 +135,9 @@ class Team {
       lock.lock();
       if (stopped) next_ = end_;
     }
-    if (--working_ == 0) tell();
+    const bool is_last = --working_ == 0;
+    lock.unlock();
+    if (is_last) tell();
   }
 
   // Some microseconds, in which most waits end.
