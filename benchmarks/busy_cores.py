@@ -33,12 +33,12 @@ TURNS = 3
 
 
 @contextmanager
-def busy_processes(count: int) -> Iterator[None]:
+def busy_processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run processes that never wait."""
     programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         time.sleep(0.3 if count else 0)
-        yield
+        yield programs
     finally:
         for program in programs:
             program.kill()
