@@ -38,6 +38,7 @@ for isa in $sets; do
     --json "$results/isa-$isa.json"
 done
 "$python" benchmarks/scaling.py --repeat "$repeat" --threads "$threads" --json "$results/scaling.json"
+"$python" benchmarks/busy_cores.py --threads "$threads" --json "$results/busy-cores.json"
 bench --workload "$workloads" --threads "$threads" --memory "$@" \
   --json "$results/cpu.json" --plot "$results/cpu.png"
 bench --workload W1a,W3a,W4a,W5a,W6a --threads 2 --peers torchvision,onnxruntime,tensorflow \

@@ -17,7 +17,7 @@ import numpy as np
 from roipool._dtypes import dtype_name
 
 cimport numpy as cnp
-from cython.parallel cimport parallel, prange, threadid
+from cython.parallel cimport parallel, prange
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX
@@ -95,9 +95,7 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         wide_int size
 
     cdef struct Watch:
-        pass
-
-    bint is_interrupted(Watch*)
+        wide_int asks
 
     cdef struct Job:
         Storage storage
@@ -178,31 +176,22 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         int threads
         Level* levels
         int level_count
-        wide_int boxes
-        wide_int chunk_begin
-        wide_int chunk_end
-        wide_int chunk_entries
-        wide_int tasks
-        int running_threads
         wide_int bytes
-        Watch* watch
-        bint is_wrong
 
     void begin_call(Call*, Operation, const Engine*, Level*, int, Watch*)
-    bint needs_plan(const Call&)
-    Status begin_plan(Call*)
-    void count_entries_of(Call*, wide_int, int) noexcept
-    void choose_max_taps(Call*)
-    void begin_chunk(Call*)
-    bint is_last_chunk(const Call&)
-    Status begin_entries(Call*)
-    void write_entries_of(Call*, wide_int, int) noexcept
-    Status check_argmax_width(const Call&)
-    bint checks_argmax(const Call&)
-    void check_argmax_of(Call*, wide_int, int) noexcept
-    Status begin_tasks(Call*)
-    void run_task_of(Call*, wide_int, int) noexcept
-    void free_memory_of(Call*)
+
+
+cdef extern from "kernels/cpu/core_cache.h" namespace "roipool" nogil:
+    wide_int core_cache_bytes() noexcept
+    void _suppose_core_cache "roipool::suppose_core_cache" (wide_int) noexcept
+
+
+cdef extern from "kernels/cpu/execute.h" namespace "roipool" nogil:
+    cdef struct Execution:
+        pass
+
+    void take_part(Execution*, int) noexcept
+    Status execute_call(Call*, void (*)(Execution*, int) noexcept nogil) noexcept
 
 
 cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
@@ -347,6 +336,16 @@ def use_non_temporal_stores(min_bytes):
     """Set the size in bytes from which results are written by non-temporal stores."""
     global min_non_temporal_bytes
     min_non_temporal_bytes = min_bytes
+
+
+def core_cache():
+    """Return the size in bytes of the cache of its own that each core is supposed to have."""
+    return core_cache_bytes()
+
+
+def suppose_core_cache(n_bytes):
+    """Set the size of the cache of its own that each core has: for tests and benchmarks."""
+    _suppose_core_cache(n_bytes)
 
 
 # Not in NumPy's own declarations; both functions take over a reference to the type.
@@ -529,86 +528,15 @@ def boxes_and_images(rows, images):
 # ---- A call without Python: its levels are described, then executed with the GIL released. XLA's
 # handler, which has no GIL, calls it, too.
 
+cdef void start_threads(Execution* execution, int threads) noexcept nogil:
+    """Let threads take part in a call: this one is the lead."""
+    cdef int member
+    for member in prange(threads, num_threads=threads, schedule="static", chunksize=1):
+        take_part(execution, member)
+
+
 cdef Status execute(Call* call) noexcept nogil:
-    """Plan and run a call, one chunk of its boxes at a time; its memory is freed in every case."""
-    cdef FloatEnvironment environment = enter_standard_floats()
-    cdef Status status = count(call)
-    while status == status_done:
-        begin_chunk(call)
-        status = plan(call)
-        if status == status_done:
-            status = run(call)
-        if is_last_chunk(call[0]):
-            break
-    free_memory_of(call)
-    leave_standard_floats(environment)
-    return status_interrupted if is_interrupted(call.watch) else status
-
-
-# Runs one part of a step of a call: the call, the number of the part, the number of the thread.
-ctypedef void (*Part)(Call*, wide_int, int) noexcept nogil
-
-
-cdef void do_parts(Call* call, Part part, wide_int begin, wide_int end, int threads,
-                   int at_once) noexcept nogil:
-    """Run the parts of a step on threads, `at_once` at a time; begin none once interrupted."""
-    cdef wide_int number
-    cdef FloatEnvironment environment
-    if threads == 1:  # a parallel region of one thread would take longer than a small call's parts
-        for number in range(begin, end):
-            if not is_interrupted(call.watch):
-                part(call, number, 0)
-        return
-    with parallel(num_threads=threads):
-        environment = enter_standard_floats()  # each thread has its own
-        for number in prange(begin, end, schedule="dynamic", chunksize=at_once):
-            if not is_interrupted(call.watch):
-                part(call, number, threadid())
-        leave_standard_floats(environment)
-
-
-cdef int threads_worth(const Call* call, wide_int units) noexcept nogil:
-    """Return the number of threads for a step of `units` units of work."""
-    return <int>max(1, min(call.threads, units))
-
-
-cdef Status count(Call* call) noexcept nogil:
-    """Bound the entries of each box's bins."""
-    cdef Status status = begin_plan(call)
-    if status != status_done or not needs_plan(call[0]):
-        return status
-    do_parts(call, count_entries_of, 0, call.boxes, threads_worth(call, call.boxes // 256), 64)
-    if is_interrupted(call.watch):
-        return status_interrupted  # some boxes were not counted
-    choose_max_taps(call)
-    return status_done
-
-
-cdef Status plan(Call* call) noexcept nogil:
-    """Write the entries of a chunk."""
-    cdef int threads
-    cdef Status status
-    if not needs_plan(call[0]):
-        return status_done
-    status = begin_entries(call)
-    if status != status_done:
-        return status
-    threads = threads_worth(call, call.chunk_entries // 4096)  # some 50 us each
-    do_parts(call, write_entries_of, call.chunk_begin, call.chunk_end, threads, 16)
-    if checks_argmax(call[0]):
-        do_parts(call, check_argmax_of, 0, call.boxes, threads, 16)
-    if is_interrupted(call.watch):
-        return status_interrupted
-    if call.is_wrong:
-        return status_wrong_argmax
-    return check_argmax_width(call[0])
-
-
-cdef Status run(Call* call) noexcept nogil:
-    cdef Status status = begin_tasks(call)
-    if status == status_done:
-        do_parts(call, run_task_of, 0, call.tasks, call.running_threads, 1)
-    return status
+    return execute_call(call, start_threads)
 
 
 cdef Status run_level(Operation operation, Level* level) except *:
@@ -627,6 +555,7 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
     cdef Call call
     cdef Watch watch
     cdef Status status
+    global latest_asks
     if refusal is not None:
         raise ValueError(refusal)
     start_watch(&watch)
@@ -634,6 +563,8 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
     call.threads = threads_for(call, usable_threads())
     with nogil:
         status = execute(&call)
+    if watch.asks:
+        latest_asks = watch.asks
     if status == status_no_memory:
         raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
     if status == status_long_axis:  # from front ends: other calls are checked earlier
@@ -643,6 +574,14 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
                          "sampling_ratio")
     raise_if_interrupted(&watch)
     return status
+
+
+cdef wide_int latest_asks = 0
+
+
+def asks_of_latest_call():
+    """Return how often the main thread's latest call asked whether it is to end: for tests."""
+    return latest_asks
 
 
 cdef int threads_for(const Call& call, int limit) noexcept nogil:

@@ -19,6 +19,9 @@ from roipool._addresses import CUPY_EXTRAS
 from roipool._settings import MIB, get_cache_limit, get_num_threads, threads_source
 from roipool._version import __version__
 
+# How OpenMP's idle threads wait: of any OpenMP, GNU's and LLVM's.
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -60,6 +63,7 @@ def facts() -> dict[str, Any]:
         "openmp": _cpu.has_openmp(),
         "threads": get_num_threads(),
         "threads_from": threads_source(),
+        "waiting": waiting_policies(),
         "instruction_sets": list(_cpu.instruction_sets()),
         "instruction_set": _cpu.instruction_set(),
         "cache_limit_mib": get_cache_limit(),
@@ -142,6 +146,9 @@ def described(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     openmp = "yes" if report["openmp"] else "no"
     plural = "" if report["threads"] == 1 else "s"
     yield "OpenMP", f"{openmp}, {report['threads']} thread{plural}: {report['threads_from']}"
+    if report["openmp"]:
+        policies = ", ".join(f"{name}={value}" for name, value in report["waiting"].items())
+        yield "idle threads", policies or f"wait as OpenMP does ({', '.join(WAITING)} are not set)"
     sets = ", ".join(report["instruction_sets"])
     forced = ", forced by ROIPOOL_ISA" if report["ROIPOOL_ISA"] else ""
     yield "instruction set", f"{report['instruction_set']}{forced}; usable: {sets}"
@@ -170,6 +177,11 @@ def processor() -> str:
             if line.startswith("model name"):
                 return _one_line(line.partition(":")[2])
     return platform.processor() or platform.machine()
+
+
+def waiting_policies() -> dict[str, str]:
+    """Return the environment variables that say how OpenMP's idle threads wait."""
+    return {name: _one_line(os.environ[name]) for name in WAITING if os.environ.get(name)}
 
 
 def usable_processors() -> int:

@@ -52,6 +52,7 @@ struct PointGradient {
 //
 // For every bin in [first_bin, last_bin), in row-major order, it calls
 //   sink.begin_bin(bin, total)            how many samples the bin has, inside the map or not,
+//   is_to_end(sink, samples)              before some samples: whether to return instead,
 //   sink.add(number, y, x, gradient)      each sample inside the map, in increasing `number`: its
 //                                         value is the sum over the cells of y by those of x.
 // Beside it stands NAME_reach(Region<T>* region), which narrows top, bottom, left and right to the
@@ -59,5 +60,11 @@ struct PointGradient {
 //
 // It is never called for a map without cells. For NaN and infinite numbers it must produce bins
 // without samples inside the map.
+
+// A bin may have a billion samples. Sinks that can be interrupted have a function of their own.
+template <typename Sink>
+ROIPOOL_HD bool is_to_end(Sink&, wide_int) {
+  return false;
+}
 
 }  // namespace roipool

@@ -141,6 +141,7 @@ ROIPOOL_HD void add_rotated_bin(const RotatedGrid<T>& grid, const Region<T>& reg
     const T down = grid.down.position(bin_down, i);
     const Interval<T> near = columns_near_cells(grid, region, down);
     const NumberRange columns = numbers_between(grid.across, bin_across, near.low, near.high);
+    if (is_to_end(sink, columns.last - columns.first + 1)) return;
     for (wide_int j = columns.first; j < columns.last; ++j) {
       const T across = grid.across.position(bin_across, j);
       const T y = down * region.cosine - across * region.sine + grid.center_y;
@@ -165,6 +166,7 @@ ROIPOOL_HD void roi_align_rotated(const Region<T>& region, int first_bin, int la
     const int bin_down = bin / region.bins_across, bin_across = bin % region.bins_across;
     sink.begin_bin(bin, placed ? grid.down.count * grid.across.count : 0);
     if (!placed) continue;
+    if (is_to_end(sink, 1)) return;
     add_rotated_bin(grid, region, bin_down, bin_across,
                     numbers_between(grid.down, bin_down, near.low, near.high), sink);
   }

@@ -97,6 +97,19 @@ def test_where_the_number_of_threads_comes_from(capsys: pytest.CaptureFixture[st
         roipool.set_num_threads(before)
 
 
+@pytest.mark.skipif(not _cpu.has_openmp(), reason="built without OpenMP")
+def test_how_idle_threads_wait(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in _system_info.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    assert "OMP_WAIT_POLICY" in lines(capsys)["idle threads"]
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
+    assert lines(capsys)["idle threads"] == "OMP_WAIT_POLICY=passive, GOMP_SPINCOUNT=1000"
+    assert facts(capsys)["waiting"] == {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
+
+
 def test_cached_memory(capsys: pytest.CaptureFixture[str]) -> None:
     before = roipool.get_cache_limit()
     roipool.set_cache_limit(0)

@@ -67,6 +67,59 @@ def test_long_calls_are_interrupted() -> None:
     assert done.returncode == 0
 
 
+LARGE = np.ones((1, 1, 2000, 2000), np.float32)
+WHOLE = np.float32([[0, 0, 0, 2000, 2000]])
+TURNED = np.float32([[0, 10, 10, 15, 15, 30]])
+ONE = np.ones((1, 1, 1, 1), np.float32)
+SMALL = np.ones((1, 1, 20, 20), np.float32)
+# Calls for one box, and about how many samples or cells they visit.
+ONE_BOX: dict[str, tuple[Callable[[], Any], int]] = {
+    "rotated samples": (
+        lambda: roipool.roi_align_rotated(SMALL, TURNED, 1, 1.0, 2048),
+        2 * 2048**2,  # counted, then written
+    ),
+    "gradient of a rotated box": (
+        lambda: roipool.roi_align_rotated_backward_rois(ONE, SMALL, TURNED, 1.0, 2048),
+        2 * 2048**2,
+    ),
+    "samples of an axis": (
+        lambda: roipool.roi_align(SMALL, WHOLE, (500, 1), 0.01, (2**14, 1)),
+        500 * 2**14,
+    ),
+    "average": (lambda: roipool.precise_roi_pool(LARGE, WHOLE, 1, 1.0), 2000**2),
+    "average of vectors": (
+        lambda: roipool.precise_roi_pool(np.repeat(LARGE, 5, axis=1), WHOLE, 1, 1.0),
+        2000**2,
+    ),
+    "gradient of an average": (
+        lambda: roipool.precise_roi_pool_backward(ONE, WHOLE, LARGE.shape, 1.0),
+        2000**2,
+    ),
+    "gradient of a box": (
+        lambda: roipool.precise_roi_pool_backward_rois(ONE, LARGE, WHOLE, 1.0),
+        2000**2,
+    ),
+    "maximum": (lambda: roipool.roi_pool(LARGE, WHOLE, 1, 1.0), 2000**2),
+    "bins of a group": (
+        lambda: roipool.ps_roi_pool(SMALL, WHOLE, 2000, 0.01, group_size=1),
+        2000**2,
+    ),
+    "cells of a group": (
+        lambda: roipool.ps_roi_pool(LARGE, WHOLE, 1, 1.0, group_size=1),
+        2000**2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONE_BOX)
+def test_calls_for_one_box_look_for_signals(name: str) -> None:
+    """They ask at least once in a million samples or cells, plus once for each step."""
+    call, work = ONE_BOX[name]
+    roipool.set_num_threads(1)
+    call()
+    assert _cpu.asks_of_latest_call() > work / 10**6 + 3
+
+
 INTERRUPTED = """
     import os, signal, sys, threading
     import numpy as np, roipool

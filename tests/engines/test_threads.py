@@ -134,6 +134,13 @@ def test_largest_number_works() -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize("limit", ["1", "2"])
+def test_fewer_threads_come_than_were_asked_for(limit: str) -> None:
+    code = SMALL_CALL.replace("maps =", "roipool.set_num_threads(5); maps =")
+    result = run_python(code, OMP_THREAD_LIMIT=limit)
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize(("text", "threads"), [("3", 3), (" 2 ", 2), ("1", 1)])
 def test_number_from_the_environment(text: str, threads: int) -> None:
     result = run_python(

@@ -300,7 +300,7 @@ ENGINES = [
     ),
     Fault(
         "maximum: tie with a zero",
-        f"{KERNELS}/cpu/maximum.cpp",
+        f"{KERNELS}/cpu/running_maximum.h",
         "(zero > value[i]) | ((zero == value[i]) & (indices < index[i]))",
         "(zero > value[i])",
         "a sample outside the map does not win against a later equal sample",

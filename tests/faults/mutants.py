@@ -97,8 +97,8 @@ FILES = {
     **{
         f"{KERNELS}/cpu/{name}": CPU_TESTS
         for name in (
-            "average.cpp call.h dispatch.h maximum.cpp plan.h plan_sinks.h regions.h schedule.h "
-            "transpose.h"
+            "average.cpp call.h dispatch.h maximum.cpp plan.h plan_sinks.h regions.h row_sums.h "
+            "running_maximum.h schedule.h team.h transpose.h"
         ).split()
     },
     "roipool/_arguments.py": "tests/arguments tests/ops tests/compat",

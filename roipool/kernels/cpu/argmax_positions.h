@@ -20,7 +20,8 @@ AxisBin<T> axis_bin(const Request& request, const AxisPlan& plan, Direction dire
 template <typename T, typename Visit>
 void for_each_value(const Request& request, const Job& job, wide_int box, Visit visit) {
   const wide_int values = static_cast<wide_int>(job.rows.bins) * job.columns.bins;
-  for (wide_int value = 0; value < job.channels * values; ++value) {
+  LongWork work(job.watch);
+  for (wide_int value = 0; value < job.channels * values && !work.ends_before(1); ++value) {
     const int row = static_cast<int>(value % values / job.columns.bins);
     const int column = static_cast<int>(value % job.columns.bins);
     visit(value, axis_bin<T>(request, job.rows, down, box, row),

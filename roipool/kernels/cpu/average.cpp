@@ -4,158 +4,10 @@
 #include "box_gradients.h"
 #include "dispatch.h"
 #include "pixels.h"
-#include "taps.h"
+#include "row_sums.h"
 
 namespace roipool {
 namespace ROIPOOL_ENGINE {
-
-// Indices of columns: a range, or a list.
-struct ColumnRange {
-  wide_int first;
-  wide_int count;
-  wide_int operator[](wide_int i) const { return first + i; }
-};
-struct ColumnList {
-  const int* column;
-  wide_int count;
-  wide_int operator[](wide_int i) const { return column[i]; }
-};
-
-// Cells of one row: cell x is at `base` + x * `column`. The inner loops receive such structures by
-// value: a store could change whatever is read through a reference.
-template <typename Value>
-struct Line {
-  Value* base;
-  wide_int column;
-};
-
-// to[x] = the weighted sum of up to four source rows for x of `columns`; with Accumulate it is
-// added to to[x].
-template <typename Vector, int Vectors, int Rows, bool Accumulate, typename Source, typename Value,
-          typename Columns>
-inline void add_rows(const View<const Source>& source, const int* row, const Value* weights,
-                     const Columns columns, const Line<Value> to) {
-  const int lanes = Lanes<Vector>::count;
-  const int width = (Vectors ? Vectors : source.vectors) * lanes;
-  const wide_int stride = source.column;
-  const Source* line[Rows];
-  Vector weight[Rows];
-  for (int j = 0; j < Rows; ++j) {
-    line[j] = source.line(row[j]);
-    weight[j] = broadcast<Vector>(weights[j]);
-  }
-  for (wide_int i = 0; i < columns.count; ++i) {
-    const wide_int from = columns[i] * stride;
-    Value* target = to.base + columns[i] * to.column;
-    for (int lane = 0; lane < width; lane += lanes) {
-      const Vector first = load<Vector>(line[0] + from + lane);
-      Vector sum = Accumulate ? multiply_add(weight[0], first, load<Vector>(target + lane))
-                              : weight[0] * first;
-      for (int j = 1; j < Rows; ++j) {
-        sum = multiply_add(weight[j], load<Vector>(line[j] + from + lane), sum);
-      }
-      store(sum, target + lane);
-    }
-  }
-}
-
-template <typename Vector, int Vectors, bool Accumulate, typename Source, typename Value,
-          typename Columns>
-inline void add_up_to_four_rows(const View<const Source>& source, int rows, const int* row,
-                                const Value* weight, const Columns& columns,
-                                const Line<Value>& to) {
-  switch (rows) {
-    case 1: add_rows<Vector, Vectors, 1, Accumulate>(source, row, weight, columns, to); break;
-    case 2: add_rows<Vector, Vectors, 2, Accumulate>(source, row, weight, columns, to); break;
-    case 3: add_rows<Vector, Vectors, 3, Accumulate>(source, row, weight, columns, to); break;
-    default: add_rows<Vector, Vectors, 4, Accumulate>(source, row, weight, columns, to); break;
-  }
-}
-
-// The same for any number of source rows.
-template <typename Vector, int Vectors, bool Accumulate, typename Source, typename Value,
-          typename Columns>
-inline void add_all_rows(const View<const Source>& source, const Taps<Value>& rows,
-                         const Columns& columns, const Line<Value>& to) {
-  add_up_to_four_rows<Vector, Vectors, Accumulate>(source, rows.count, rows.source, rows.weight,
-                                                   columns, to);
-  for (int done = 4; done < rows.count; done += 4) {
-    add_up_to_four_rows<Vector, Vectors, true>(source, rows.count - done, rows.source + done,
-                                               rows.weight + done, columns, to);
-  }
-}
-
-// The weighted sum of cells of one row. Count is the number of taps if known at compile time, else
-// 0.
-template <typename Vector, int Count, typename Value>
-inline Vector sum_taps(const Line<const Value> from, const Taps<Value> taps, int lane) {
-  const int count = Count ? Count : taps.count;
-  const Value* cells = from.base + lane;
-  Vector sum = taps.weight[0] * load<Vector>(cells + taps.source[0] * from.column);
-  for (int i = 1; i < count; ++i) {
-    const Vector cell = load<Vector>(cells + taps.source[i] * from.column);
-    sum = multiply_add(broadcast<Vector>(taps.weight[i]), cell, sum);
-  }
-  return sum;
-}
-
-// to[target] = the weighted sum of its taps, or `empty` where it has none, for all targets.
-template <typename Vector, int Vectors, bool NonTemporal, int Count, typename Value>
-inline void sum_columns(const Line<const Value> from, const Lines<Value> columns, int vectors,
-                        Value empty, const Line<Value> to) {
-  const int lanes = Lanes<Vector>::count;
-  const int width = (Vectors ? Vectors : vectors) * lanes;
-  for (int line = 0; line < columns.count; ++line) {
-    const Taps<Value> taps = columns.taps_of(line);
-    Value* target = to.base + columns.target_of(line) * to.column;
-    for (int lane = 0; lane < width; lane += lanes) {
-      const Vector sum =
-          taps.count > 0 ? sum_taps<Vector, Count>(from, taps, lane) : broadcast<Vector>(empty);
-      store_line<NonTemporal>(sum, target + lane);
-    }
-  }
-}
-
-template <typename Vector, int Vectors, bool NonTemporal, typename Value>
-inline void sum_row(const Line<const Value>& from, const Lines<Value>& columns, int vectors,
-                    Value empty, const Line<Value>& to) {
-  switch (columns.longest) {
-    case 1: sum_columns<Vector, Vectors, NonTemporal, 1>(from, columns, vectors, empty, to); break;
-    case 2: sum_columns<Vector, Vectors, NonTemporal, 2>(from, columns, vectors, empty, to); break;
-    case 3: sum_columns<Vector, Vectors, NonTemporal, 3>(from, columns, vectors, empty, to); break;
-    case 4: sum_columns<Vector, Vectors, NonTemporal, 4>(from, columns, vectors, empty, to); break;
-    default: sum_columns<Vector, Vectors, NonTemporal, 0>(from, columns, vectors, empty, to); break;
-  }
-}
-
-// to[bin] = the weighted sum of 2 x 2 cells, for all bins of a row; as elsewhere the rows of each
-// column are summed first.
-template <typename Vector, int Vectors, bool NonTemporal, typename Source, typename Value>
-inline void pool_2x2(const View<const Source>& map, const Taps<Value>& rows,
-                     const Lines<Value> columns, Value empty, const Line<Value> to) {
-  const int lanes = Lanes<Vector>::count;
-  const int width = (Vectors ? Vectors : map.vectors) * lanes;
-  const Source *upper = map.line(rows.source[0]), *lower = map.line(rows.source[1]);
-  const Vector above = broadcast<Vector>(rows.weight[0]), below = broadcast<Vector>(rows.weight[1]);
-  for (int bin = 0; bin < columns.count; ++bin) {
-    const Taps<Value> taps = columns.taps_of(bin);
-    Value* target = to.base + bin * to.column;
-    if (taps.count == 0) {
-      fill<Vector>(empty, map.vectors, target);
-      continue;
-    }
-    const wide_int left = taps.source[0] * map.column, right = taps.source[1] * map.column;
-    for (int lane = 0; lane < width; lane += lanes) {
-      const Vector first = multiply_add(below, load<Vector>(lower + left + lane),
-                                        above * load<Vector>(upper + left + lane));
-      const Vector second = multiply_add(below, load<Vector>(lower + right + lane),
-                                         above * load<Vector>(upper + right + lane));
-      const Vector sum =
-          multiply_add(broadcast<Vector>(taps.weight[1]), second, taps.weight[0] * first);
-      store_line<NonTemporal>(sum, target + lane);
-    }
-  }
-}
 
 // How many columns a line lists: a padded one lists one of them again at its end.
 template <typename Value>
@@ -194,15 +46,15 @@ struct ReadColumns {
 template <typename Vector, int Vectors, typename Source, typename Value>
 inline void add_rows_in_read_columns(const View<const Source>& map, const Taps<Value>& rows,
                                      const Lines<Value>& bins, const ReadColumns& all,
-                                     const Line<Value>& sums) {
+                                     const Line<Value>& sums, LongWork* work) {
   if (rows.count <= 4 && all.count > 0) {
-    add_all_rows<Vector, Vectors, false>(map, rows, ColumnList{all.column, all.count}, sums);
+    add_all_rows<Vector, Vectors, false>(map, rows, ColumnList{all.column, all.count}, sums, work);
     return;
   }
   for (int bin = 0; bin < bins.count; ++bin) {
     const Taps<Value> read = bins.taps_of(bin);
     const ColumnList listed = {read.source, distinct_columns(read)};
-    add_all_rows<Vector, Vectors, false>(map, rows, listed, sums);
+    add_all_rows<Vector, Vectors, false>(map, rows, listed, sums, work);
   }
 }
 
@@ -221,7 +73,9 @@ void pool_rows(const Job& job, wide_int box, const View<const Source>& map, int 
   ReadColumns read;
   if (sparse) read.list(columns);
   const Value empty = static_cast<Value>(job.empty_value);
+  LongWork work(job.watch);
   for (int row = first; row < last; ++row) {
+    if (work.ends_before((window.width() + columns.count) * map.vectors)) return;
     const Taps<Value> taps = rows.taps_of(row);
     const Line<Value> target = {to.line(row), to.column};
     if (taps.count == 0) {
@@ -240,11 +94,11 @@ void pool_rows(const Job& job, wide_int box, const View<const Source>& map, int 
       from = {reinterpret_cast<const Value*>(map.line(taps.source[0])), map.column};
     } else if (!sparse) {
       add_all_rows<Vector, Vectors, false>(map, taps, ColumnRange{window.left, window.width()},
-                                           sums);
+                                           sums, &work);
     } else {
-      add_rows_in_read_columns<Vector, Vectors>(map, taps, columns, read, sums);
+      add_rows_in_read_columns<Vector, Vectors>(map, taps, columns, read, sums, &work);
     }
-    sum_row<Vector, Vectors, NonTemporal, Value>(from, columns, map.vectors, empty, target);
+    sum_row<Vector, Vectors, NonTemporal, Value>(from, columns, map.vectors, empty, target, &work);
   }
 }
 
@@ -254,7 +108,7 @@ void pool_rows(const Job& job, wide_int box, const View<const Source>& map, int 
 // if known at compile time, else 0.
 template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Source, typename Value>
 inline void pool_crossing(const View<const Source>& map, const Taps<Value> rows,
-                          const Taps<Value> columns, Value* target) {
+                          const Taps<Value> columns, Value* target, LongWork* work) {
   const int lanes = Lanes<Vector>::count, count = Rows ? Rows : rows.count;
   const int width = (Vectors ? Vectors : map.vectors) * lanes;
   const Source* first = map.line(rows.source[0]);
@@ -263,8 +117,9 @@ inline void pool_crossing(const View<const Source>& map, const Taps<Value> rows,
   for (int lane = 0; lane < width; lane += lanes) {
     Vector sum = {};
     for (int i = 0; i < columns.count; ++i) {
+      if (Rows == 0 && work->ends_before(count)) return;
       const wide_int at = columns.source[i] * map.column + lane;
-      Vector down = rows.weight[0] * load<Vector>(first + at);
+      Vector down = rounded(rows.weight[0] * load<Vector>(first + at));
       for (int j = 1; j < count; ++j) {
         const Source* cells = Rows ? line[j] : map.line(rows.source[j]);
         down = multiply_add(broadcast<Vector>(rows.weight[j]), load<Vector>(cells + at), down);
@@ -277,13 +132,15 @@ inline void pool_crossing(const View<const Source>& map, const Taps<Value> rows,
 
 template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Source, typename Value>
 void pool_crossings(const Lines<Value> rows, const Lines<Value> columns,
-                    const View<const Source>& map, Value empty, const View<Value> to) {
+                    const View<const Source>& map, Value empty, const View<Value> to,
+                    LongWork work) {
   for (int bin = 0; bin < rows.count; ++bin) {
     const Taps<Value> down = rows.taps_of(bin), across = columns.taps_of(bin);
+    if (Rows && work.ends_before(wide_int(across.count) * map.vectors)) return;
     if (down.count == 0 || across.count == 0) {
       fill<Vector>(empty, map.vectors, to.at(0, bin));
     } else {
-      pool_crossing<Vector, Vectors, NonTemporal, Rows>(map, down, across, to.at(0, bin));
+      pool_crossing<Vector, Vectors, NonTemporal, Rows>(map, down, across, to.at(0, bin), &work);
     }
   }
 }
@@ -294,12 +151,15 @@ void pool_pairs(const Job& job, wide_int box, const View<const Source>& map,
                 const View<Value>& to) {
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
   const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
-  const Value empty = static_cast<Value>(job.empty_value);
+  const auto pool = [&](auto count) {
+    pool_crossings<Vector, Vectors, NonTemporal, count.value>(
+        rows, columns, map, static_cast<Value>(job.empty_value), to, LongWork(job.watch));
+  };
   switch (rows.longest) {
-    case 2: pool_crossings<Vector, Vectors, NonTemporal, 2>(rows, columns, map, empty, to); break;
-    case 3: pool_crossings<Vector, Vectors, NonTemporal, 3>(rows, columns, map, empty, to); break;
-    case 4: pool_crossings<Vector, Vectors, NonTemporal, 4>(rows, columns, map, empty, to); break;
-    default: pool_crossings<Vector, Vectors, NonTemporal, 0>(rows, columns, map, empty, to);
+    case 2: pool(std::integral_constant<int, 2>()); break;
+    case 3: pool(std::integral_constant<int, 3>()); break;
+    case 4: pool(std::integral_constant<int, 4>()); break;
+    default: pool(std::integral_constant<int, 0>());
   }
 }
 
@@ -451,8 +311,10 @@ void scatter_2x2(const Job& job, wide_int box, const View<const Value>& gradient
                  const Rectangle& owned, const View<Value>& map) {
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
   const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
+  LongWork work(job.watch);
   for (int row = 0; row < rows.count; ++row) {
     const Taps<Value> taps = rows.taps_of(row);
+    if (work.ends_before(wide_int(columns.count) * map.vectors)) return;
     for (int j = 0; j < taps.count; ++j) {
       const int y = taps.source[j];
       if (y < owned.top || y >= owned.bottom) continue;
@@ -470,10 +332,12 @@ void scatter_pairs(const Job& job, wide_int box, const View<const Value>& gradie
                    const Rectangle& owned, const View<Value>& map) {
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
   const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
+  LongWork work(job.watch);
   for (int bin = 0; bin < columns.count; ++bin) {
     const Taps<Value> taps = rows.taps_of(bin);
     for (int j = 0; j < taps.count; ++j) {
       const int y = taps.source[j];
+      if (work.ends_before(wide_int(columns.taps_of(bin).count) * map.vectors)) return;
       if (y < owned.top || y >= owned.bottom) continue;
       add_to_cells<Vector, Vectors>(taps.weight[j], columns.taps_of(bin), gradients.at(0, bin), map,
                                     map.line(y));
@@ -491,22 +355,26 @@ void scatter_rows(const Job& job, wide_int box, const View<const Value>& gradien
   const Lines<Value> columns = cells_from_bins<Value>(job.columns, box);
   const View<Value> sums =
       packed_view(row_sums, 0, owned.left, owned.width(), Lanes<Vector>::count, map.vectors);
+  LongWork work(job.watch);
   for (int bin = bins.first; bin < bins.last; ++bin) {
+    if (work.ends_before(wide_int(columns.count) * map.vectors)) return;
     sum_row<Vector, Vectors, false, Value>({gradients.line(bin), gradients.column}, columns,
-                                           map.vectors, Value(0), {sums.line(bin), sums.column});
+                                           map.vectors, Value(0), {sums.line(bin), sums.column},
+                                           &work);
   }
   const View<const Value> source = {sums.base, sums.row, sums.column, sums.vectors};
   for (int line = 0; line < rows.count; ++line) {
     const int y = rows.target_of(line);
     if (y < owned.top || y >= owned.bottom) continue;
+    if (work.ends_before(wide_int(columns.count) * map.vectors)) return;
     const Taps<Value> taps = rows.taps_of(line);
     const Line<Value> target = {map.line(y), map.column};
     if (columns.count == owned.width()) {
       const ColumnRange all = {owned.left, owned.width()};
-      add_all_rows<Vector, Vectors, true>(source, taps, all, target);
+      add_all_rows<Vector, Vectors, true>(source, taps, all, target, &work);
     } else {
       const ColumnList some = {columns.target, columns.count};
-      add_all_rows<Vector, Vectors, true>(source, taps, some, target);
+      add_all_rows<Vector, Vectors, true>(source, taps, some, target, &work);
     }
   }
 }
@@ -585,6 +453,7 @@ struct AverageBackwardBoxes {
     double* gradient = job.grad_boxes + numbers_of_box(job) * row_of_box(job, part.box);
     double* offsets = gradient + numbers_of_corners;
     BoxGradient<Vector> sums;
+    LongWork work(job.watch);
     for_each_tile(job, [&](int first, int last) {
       const int bins = job.columns.bins;
       to_lanes(gradients + first * strides.row, strides, block.channels, (last - first) * bins,
@@ -595,15 +464,17 @@ struct AverageBackwardBoxes {
           switch (job.arrangement) {
             case crossed_bins:
               if (is_volume(job)) {
-                add_volume_gradient(job, part.box, row, column, map, bin, &sums);
+                add_volume_gradient(job, part.box, row, column, map, bin, &sums, &work);
               } else {
-                add_bin_gradient(job, part.box, row, column, map, bin, &sums);
+                add_bin_gradient(job, part.box, row, column, map, bin, &sums, &work);
               }
               break;
-            case flat_bins: add_point_gradient(job, part.box, column, map, bin, &sums); break;
+            case flat_bins:
+              add_point_gradient(job, part.box, column, map, bin, &sums, &work);
+              break;
             case paired_bins: {
               BoxGradient<Vector> own;
-              add_bin_gradient(job, part.box, column, column, map, bin, &own);
+              add_bin_gradient(job, part.box, column, column, map, bin, &own, &work);
               sums.add(own);
               add_offset_gradients(own, block.channels, bins, offsets + column);
             }
@@ -632,7 +503,7 @@ void average_backward_boxes(const Job& job, wide_int task, char* scratch) {
   const wide_int blocks = blocks_of_image(job, lanes_of(job)).count();
   const wide_int image = job.box_image[box];
   if (image < 0) return;
-  for (wide_int block = 0; block < blocks; ++block) {
+  for (wide_int block = 0; block < blocks && !is_interrupted(job); ++block) {
     run_block<AverageBackwardBoxes>(job, image * blocks + block, {0, box, scratch});
   }
 }

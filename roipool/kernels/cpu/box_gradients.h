@@ -32,7 +32,8 @@ inline const Value* slopes_of_taps(const AxisPlan& plan, const Taps<Value>& taps
 
 template <typename Vector, typename Value>
 void add_bin_gradient(const Job& job, wide_int box, int row, int column,
-                      const View<const Value>& map, Vector gradient, BoxGradient<Vector>* sums) {
+                      const View<const Value>& map, Vector gradient, BoxGradient<Vector>* sums,
+                      LongWork* work) {
   const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(row);
   const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(column);
   const Value* by_y1 = slopes_of_taps(job.rows, rows, 0);
@@ -41,6 +42,7 @@ void add_bin_gradient(const Job& job, wide_int box, int row, int column,
   const Value* by_x2 = slopes_of_taps(job.columns, columns, 1);
   Vector bin_by_x1 = {}, bin_by_y1 = {}, bin_by_x2 = {}, bin_by_y2 = {};  // registers, not an array
   for (int j = 0; j < rows.count; ++j) {
+    if (work->ends_before(columns.count)) return;
     Vector value = {}, left = {}, right = {};
     for (int i = 0; i < columns.count; ++i) {
       const Vector cell = load<Vector>(map.at(rows.source[j], columns.source[i]));
@@ -62,7 +64,8 @@ void add_bin_gradient(const Job& job, wide_int box, int row, int column,
 // The same for a box of a volume, whose rows have the derivatives of both their axes.
 template <typename Vector, typename Value>
 void add_volume_gradient(const Job& job, wide_int box, int row, int column,
-                         const View<const Value>& map, Vector gradient, BoxGradient<Vector>* sums) {
+                         const View<const Value>& map, Vector gradient, BoxGradient<Vector>* sums,
+                         LongWork* work) {
   const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(row);
   const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(column);
   const Value* by_rows[4];
@@ -71,6 +74,7 @@ void add_volume_gradient(const Job& job, wide_int box, int row, int column,
   const Value* by_x2 = slopes_of_taps(job.columns, columns, 1);
   Vector bin_by_x1 = {}, bin_by_x2 = {}, bin_by_rows[4] = {};
   for (int j = 0; j < rows.count; ++j) {
+    if (work->ends_before(columns.count)) return;
     Vector value = {}, left = {}, right = {};
     for (int i = 0; i < columns.count; ++i) {
       const Vector cell = load<Vector>(map.at(rows.source[j], columns.source[i]));
@@ -94,13 +98,14 @@ void add_volume_gradient(const Job& job, wide_int box, int row, int column,
 // axis as the low end of a box would move it. `cell(y, x)` is its value in a map.
 template <typename Value, typename Vector, typename Cell>
 BoxGradient<Vector> moved_bin_gradient(const Job& job, wide_int box, int bin, Cell cell,
-                                       Vector gradient) {
+                                       Vector gradient, LongWork* work) {
   const Taps<Value> rows = bins_from_cells<Value>(job.rows, box).taps_of(bin);
   const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(bin);
   const Value* by_y = slopes_of_taps(job.rows, rows, 0);
   const Value* by_x = slopes_of_taps(job.columns, columns, 0);
   Vector bin_by_x = {}, bin_by_y = {};
   for (int j = 0; j < rows.count; ++j) {
+    if (work->ends_before(columns.count)) break;
     Vector value = {}, slope = {};
     for (int i = 0; i < columns.count; ++i) {
       const Vector one = cell(rows.source[j], columns.source[i]);
@@ -119,11 +124,12 @@ BoxGradient<Vector> moved_bin_gradient(const Job& job, wide_int box, int bin, Ce
 // The same where both axes are one.
 template <typename Vector, typename Value>
 void add_point_gradient(const Job& job, wide_int box, int bin, const View<const Value>& map,
-                        Vector gradient, BoxGradient<Vector>* sums) {
+                        Vector gradient, BoxGradient<Vector>* sums, LongWork* work) {
   const Taps<Value> taps = bins_from_cells<Value>(job.columns, box).taps_of(bin);
   for (int number = 0; number < numbers_of_region; ++number) {
     const Value* slope = slopes_of_taps(job.columns, taps, number);
     Vector sum = {};
+    if (work->ends_before(taps.count)) return;
     for (int i = 0; i < taps.count; ++i) {
       add_weighted(slope[i], load<Vector>(map.at(0, taps.source[i])), &sum);
     }

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "argmax_positions.h"
+#include "core_cache.h"
 #include "engines.h"
 #include "group_plan.h"
 #include "memory.h"
@@ -125,7 +126,7 @@ inline Status begin_plan(Call* call) {
     Level& level = call->levels[i];
     if (needs_plan(*call) && !can_be_planned(level.job)) return status_long_axis;
     level.request.entries = entries_of(call->operation, level.job);
-    level.job.watch = call->watch;
+    level.job.watch = level.request.watch = call->watch;
     level.first_box = call->boxes;
     call->boxes += level.job.boxes;
     level.bin_memory = allocate_for(call, prepare_bins(level.request, &level.job, nullptr));
@@ -269,7 +270,8 @@ bool has_right_argmax(const Job& job, wide_int box) {
   const wide_int bins = static_cast<wide_int>(job.rows.bins) * job.columns.bins;
   const Index* argmax =
       static_cast<const Index*>(job.argmax) + row_of_box(job, box) * job.channels * bins;
-  for (wide_int bin = 0; bin < bins; ++bin) {
+  LongWork work(job.watch);
+  for (wide_int bin = 0; bin < bins && !work.ends_before(job.channels); ++bin) {
     const wide_int samples = job.rows.total[box * job.rows.bins + bin / job.columns.bins] *
                              job.columns.total[box * job.columns.bins + bin % job.columns.bins];
     for (wide_int channel = 0; channel < job.channels; ++channel) {
@@ -292,6 +294,7 @@ inline void check_argmax_of(Call* call, wide_int number, int) {
 // ---- Tasks
 
 inline void schedule(const Call& call, Job* job) {
+  job->part_bytes = core_cache_bytes() / 2;
   if (is_position_sensitive(*job)) {
     ROIPOOL_ENGINE::schedule_groups(*job, call.threads, call.operation == op_average,
                                     call.operation == op_average_backward_boxes);

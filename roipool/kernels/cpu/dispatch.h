@@ -210,9 +210,9 @@ template <typename Vector, typename Storage, typename Visit>
 void own_maps(const Job& job, const Block& block, const Part& part, Visit visit) {
   typedef typename Lanes<Vector>::Value Value;
   const int lanes = Lanes<Vector>::count;
-  const wide_int height = job.rows.size, width = job.columns.size;
-  const wide_int first = height * part.number / job.parts;
-  const wide_int last = height * (part.number + 1) / job.parts;
+  const wide_int width = job.columns.size;
+  const wide_int first = owned_rows(job, part.number).first;
+  const wide_int last = owned_rows(job, part.number).last;
   const BoxRange range = boxes_of_image(job, block.image);
   if (range.begin == range.end && keeps_sums(job)) return;
   const Rectangle window =

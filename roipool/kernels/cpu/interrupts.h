@@ -43,6 +43,7 @@ inline wide_int milliseconds() noexcept {
 // stays with the thread until raise_if_interrupted.
 inline bool run_signal_handlers(Watch* watch) noexcept {
   if (PyThread_get_thread_ident() != main_thread()) return false;
+  ++watch->asks;
   const wide_int now = milliseconds();
   if (now < watch->next_check) return false;
   const PyGILState_STATE state = PyGILState_Ensure();
@@ -54,6 +55,7 @@ inline bool run_signal_handlers(Watch* watch) noexcept {
 
 inline void start_watch(Watch* watch) noexcept {
   watch->is_interrupted = false;
+  watch->asks = 0;
   watch->next_check = milliseconds() + milliseconds_per_check;
   watch->run_signal_handlers = run_signal_handlers;
 }

@@ -77,6 +77,7 @@ struct VolumePlan {
 struct Watch {
   std::atomic<bool> is_interrupted;
   wide_int next_check;                  // in milliseconds; the main thread's
+  wide_int asks;                        // how often the main thread has asked
   bool (*run_signal_handlers)(Watch*);  // returns whether one has raised an exception
 };
 
@@ -155,14 +156,15 @@ struct Job {
   wide_int min_non_temporal_bytes;  // smaller results are stored normally
 
   // The division of the work into tasks, set by schedule.h.
-  bool narrow;         // one channel at a time
-  bool whole_pixels;   // or all of them, of cells that lie side by side
-  bool pixels;         // by pixels.h, whatever the type
-  int vectors;         // of channels in a whole block
-  bool pack_each_box;  // copy each box's window rather than the image's
-  wide_int parts;      // pieces that one image is cut into: of its boxes, or of its rows (backward)
-  bool non_temporal;   // results are written by non-temporal stores
-  int planes;          // of groups that are packed at once
+  bool narrow;          // one channel at a time
+  bool whole_pixels;    // or all of them, of cells that lie side by side
+  bool pixels;          // by pixels.h, whatever the type
+  int vectors;          // of channels in a whole block
+  wide_int part_bytes;  // of maps that a task works on at a time: half of a core's own cache
+  bool pack_each_box;   // copy each box's window rather than the image's
+  wide_int parts;     // pieces that one image is cut into: of its boxes, or of its rows (backward)
+  bool non_temporal;  // results are written by non-temporal stores
+  int planes;         // of groups that are packed at once
   wide_int boxes_at_once;  // of a task of the gradient of boxes
   wide_int tile_rows;      // rows of bins that are computed before they are written
   int tiles;               // of bins, or in a backward of a row of cells
@@ -217,14 +219,36 @@ inline wide_int row_of_box(const Job& job, wide_int box) {
 }
 
 // Whether the rest of a call's work is to be left undone: its results are dropped.
+inline bool is_over(const Watch* watch) {  // does not ask
+  return watch && watch->is_interrupted.load(std::memory_order_relaxed);
+}
 inline bool is_interrupted(Watch* watch) {
   if (!watch) return false;
-  if (watch->is_interrupted.load(std::memory_order_relaxed)) return true;
+  if (is_over(watch)) return true;
   if (!watch->run_signal_handlers(watch)) return false;
   watch->is_interrupted.store(true, std::memory_order_relaxed);
   return true;
 }
 inline bool is_interrupted(const Job& job) { return is_interrupted(job.watch); }
+
+// Samples, or cells of a vector of channels, that are computed between two questions.
+const wide_int work_between_asks = 1 << 18;
+
+// Asks the watch within the work on a box, of which there may be billions of units.
+struct LongWork {
+  Watch* watch;
+  wide_int left = work_between_asks;
+
+  explicit LongWork(Watch* watch) : watch(watch) {}
+
+  // To be called before `units` of work; returns whether they are to be left undone.
+  bool ends_before(wide_int units) {
+    left -= units;
+    if (left > 0) return false;
+    left = work_between_asks;
+    return is_interrupted(watch);
+  }
+};
 
 // Runs one task of a job; `scratch` is the calling thread's own memory.
 typedef void (*Runner)(const Job&, wide_int task, char* scratch);

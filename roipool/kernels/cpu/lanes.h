@@ -148,6 +148,16 @@ template <typename Vector>
 inline Vector multiply_add(Vector a, Vector b, Vector c) {
   return a * b + c;
 }
+#if defined(__AVX512F__)  // where GCC 12 divides the barrier of `rounded` into lanes
+template <>
+inline FloatLanes multiply_add(FloatLanes a, FloatLanes b, FloatLanes c) {
+  return FloatLanes(_mm512_fmadd_ps(a, b, c));
+}
+template <>
+inline DoubleLanes multiply_add(DoubleLanes a, DoubleLanes b, DoubleLanes c) {
+  return DoubleLanes(_mm512_fmadd_pd(a, b, c));
+}
+#endif
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 template <>
 inline float multiply_add(float a, float b, float c) {
@@ -158,6 +168,20 @@ inline double multiply_add(double a, double b, double c) {
   return __builtin_fma(a, b, c);
 }
 #endif
+
+// A product that is rounded before it becomes the last argument of `multiply_add`. Left to itself,
+// a compiler that meets a * b + c * d may fuse either product, in vectors another than in plain
+// numbers.
+template <typename Vector>
+inline Vector rounded(Vector product) {
+#if (defined(__FMA__) || defined(__ARM_FEATURE_FMA)) && !defined(__AVX512F__) && \
+    defined(__has_builtin)
+#if __has_builtin(__builtin_assoc_barrier)
+  return __builtin_assoc_barrier(product);
+#endif
+#endif
+  return product;
+}
 
 inline bool is_computed_type(const Job& job) {
   return job.storage == float32_storage || job.storage == float64_storage;

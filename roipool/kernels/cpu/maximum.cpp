@@ -3,106 +3,11 @@
 // rounded as in the implementations that define it, so that ties are resolved as there.
 #include <limits>
 
-#include "../argmax.h"
 #include "dispatch.h"
+#include "running_maximum.h"
 
 namespace roipool {
 namespace ROIPOOL_ENGINE {
-
-template <typename Value>
-using Samples = BinSamples<Value>;
-
-template <typename Value>
-inline Samples<Value> samples_of(const AxisPlan& plan, wide_int box, int bin) {
-  const wide_int row = box * plan.bins + bin;
-  return {static_cast<const Sample<Value>*>(plan.sample) + plan.begin[row], plan.count[row],
-          plan.first_index[row], plan.total[row]};
-}
-
-// The value of a sample: up to four corners, summed in the order row by row.
-template <typename Vector, typename Value>
-inline Vector corner(const View<const Value>& map, int y, int x, Value weight) {
-  return weight * load<Vector>(map.at(y, x));
-}
-
-template <typename Vector, typename Value>
-inline Vector value_of_sample(const View<const Value>& map, const Sample<Value>& y,
-                              const Sample<Value>& x) {
-  Vector sum = corner<Vector>(map, y.first, x.first, y.first_weight * x.first_weight);
-  if (x.second != no_cell) {
-    sum += corner<Vector>(map, y.first, x.second, y.first_weight * x.second_weight);
-  }
-  if (y.second != no_cell) {
-    sum += corner<Vector>(map, y.second, x.first, y.second_weight * x.first_weight);
-    if (x.second != no_cell) {
-      sum += corner<Vector>(map, y.second, x.second, y.second_weight * x.second_weight);
-    }
-  }
-  return sum;
-}
-
-// What is tracked beside the maximum, known at compile time.
-enum Tracking {
-  value_only,  // no argmax
-  value_and_argmax,
-  nan_restarts  // both; a NaN replaces the maximum, and the next sample replaces the NaN
-};
-
-// The maxima of a vector's channels so far.
-template <typename Vector, Tracking Track>
-struct RunningMaximum {
-  typedef Registers<Vector> Parts;
-  typedef typename Parts::Values Values;
-  typedef typename Parts::Indices Indices;
-  Values value[Parts::count];
-  Indices index[Parts::count];
-
-  // The maximum of no samples.
-  explicit RunningMaximum(typename Lanes<Vector>::Value start) {
-    for (int i = 0; i < Parts::count; ++i) {
-      value[i] = Values{} + start;
-      index[i] = Indices{} - 1;
-    }
-  }
-
-  // `candidate` gives the values of a sample, of each register's channels. Strictly greater: of
-  // equals the first is the argmax, and a NaN never is. With nan_restarts, not less: of equals the
-  // last is.
-  template <typename Candidate>
-  void update(Candidate candidate, wide_int candidate_index) {
-    const Indices indices = Indices{} + static_cast<typename Lanes<Vector>::Index>(candidate_index);
-    for (int i = 0; i < Parts::count; ++i) {
-      const Values now = candidate(i);
-      const auto better = Track == nan_restarts ? (now < value[i]) == 0 : now > value[i];
-      value[i] = better ? now : value[i];
-      if (Track != value_only) index[i] = better ? indices : index[i];
-    }
-  }
-  // A zero from the sample `candidate`, which may come before the present argmax.
-  void update_with_zero(wide_int candidate) {
-    const Values zero = {};
-    const Indices indices = Indices{} + static_cast<typename Lanes<Vector>::Index>(candidate);
-    for (int i = 0; i < Parts::count; ++i) {
-      const auto better = (zero > value[i]) | ((zero == value[i]) & (indices < index[i]));
-      value[i] = better ? zero : value[i];
-      index[i] = better ? indices : index[i];
-    }
-  }
-  Vector values() const { return load<Vector>(value); }
-};
-
-// A sample for `update`.
-template <typename Vector, Tracking Track, typename Value>
-inline void update_with_sample(const View<const Value>& map, const Sample<Value>& y,
-                               const Sample<Value>& x, wide_int index,
-                               RunningMaximum<Vector, Track>* running) {
-  typedef Registers<Vector> Parts;
-  const auto value = [&](int i) {
-    const View<const Value> part = {map.base + i * Parts::lanes, map.row, map.column, 1};
-    return value_of_sample<typename Parts::Values>(part, y, x);
-  };
-  running->update(value, index);
-}
 
 // The values of a tile and their argmax.
 template <typename Vector>
@@ -134,6 +39,7 @@ void pool_cells(const Job& job, wide_int box, const View<const Value> map,
   const wide_int top = rows.count > 0 ? rows.sample->first : 0, bottom = top + rows.count;
   const Value empty = static_cast<Value>(job.empty_value);
   const Value lowest = static_cast<Value>(job.lowest);
+  LongWork work(job.watch);
   wide_int offset = 0;
   for (int bin = 0; bin < bins; ++bin) {
     const Samples<Value> columns = samples_of<Value>(job.columns, box, bin);
@@ -143,6 +49,7 @@ void pool_cells(const Job& job, wide_int box, const View<const Value> map,
     for (int v = 0; v < map.vectors; ++v, offset += lanes) {
       RunningMaximum<Vector, Track> running(is_empty ? empty : lowest);
       for (wide_int y = top; !is_empty && y < bottom; ++y) {
+        if (Count == 0 && work.ends_before(count)) return;
         const Value* cell = map.at(y, left) + v * lanes;
         for (wide_int i = 0; i < count; ++i) {
           const wide_int at = Count && last < i ? last : i;
@@ -395,6 +302,7 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
     if (!job.non_temporal && job.argmax && !job.wide_argmax) {
       prefetch_for_write(static_cast<int32_t*>(job.argmax) + at, strides, block.channels, count);
     }
+    if (is_interrupted(job)) return;
     for (int row = first; row < last; ++row) {
       const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
       const wide_int offset = wide_int(row - first) * bins * width;
@@ -470,7 +378,9 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
       row_of_box(job, box) * strides.outer + block.first_channel * strides.channel;
   const Storage* gradients = static_cast<const Storage*>(job.grad_output) + origin;
   const Index* indices = static_cast<const Index*>(job.argmax) + origin;
+  LongWork work(job.watch);
   for (int row = 0; row < job.rows.bins; ++row) {
+    if (work.ends_before(wide_int(job.columns.bins) * block.channels)) return;
     for (int column = 0; column < job.columns.bins; ++column) {
       const wide_int bin = row * strides.row + column * strides.column;
       for (int lane = 0; lane < block.channels; ++lane) {
@@ -483,22 +393,39 @@ void scatter_box(const Job& job, const Block& block, wide_int box, const View<Va
   }
 }
 
-// Adds gradients that lie side by side to the cells that their argmax names, and which are `step`
-// apart, as are the channels of one and the next.
+// Adds a gradient to the cell that its argmax names; cells are `step` apart.
 template <typename Index, typename Storage, typename Value>
-inline void scatter_run(const Storage* gradients, const Index* indices, wide_int count,
-                        uint64_t cells, Value* map, wide_int step, wide_int next_channel) {
-  for (wide_int at = 0; at < count; ++at, map += next_channel) {
-    const wide_int index = read_once(indices + at);
-    if (static_cast<uint64_t>(index) >= cells) continue;  // -1, too
-    map[index * step] += Value(compute_value(gradients[at]));
+inline void add_to_cell(const Storage* gradient, const Index* argmax, uint64_t cells, Value* map,
+                        wide_int step) {
+  const wide_int index = read_once(argmax);
+  if (static_cast<uint64_t>(index) >= cells) return;  // -1, too
+  map[index * step] += Value(compute_value(*gradient));
+}
+
+// How far the values of a channel, and its cells, lie from those of the one before it.
+struct ChannelSteps {
+  wide_int values;
+  wide_int cells;
+};
+
+// Adds the gradients of the bins of some channels. Neighbouring bins often have one argmax, and
+// each sum waits for the one before it: those of several channels wait at the same time.
+template <int Channels, typename Index, typename Storage, typename Value>
+inline void scatter_channels(const Storage* gradients, const Index* indices, wide_int bins,
+                             uint64_t cells, Value* map, wide_int step, const ChannelSteps next) {
+  for (wide_int at = 0; at < bins; ++at) {
+    for (int channel = 0; channel < Channels; ++channel) {
+      const wide_int from = at + channel * next.values;
+      add_to_cell(gradients + from, indices + from, cells, map + channel * next.cells, step);
+    }
   }
 }
 
 // Without a plan any cell of the map may be an argmax, with weight 1. The whole map is there then,
 // and the offset of a cell is its index times the column stride.
 template <typename Index, typename Storage, typename Value>
-void scatter_cells(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
+void scatter_cells(const Job& job, const Block& block, wide_int box, const View<Value>& map,
+                   wide_int next_plane) {
   const Strides strides = strides_of(job, job.rows.bins, job.columns.bins);
   const wide_int origin =
       row_of_box(job, box) * strides.outer + block.first_channel * strides.channel;
@@ -508,36 +435,48 @@ void scatter_cells(const Job& job, const Block& block, wide_int box, const View<
   const uint64_t cells = static_cast<uint64_t>(job.rows.size * job.columns.size);
   if (job.channels_last) {
     for (wide_int at = 0; at < bins * strides.column; at += strides.column) {
-      scatter_run(gradients + at, indices + at, block.channels, cells, map.base, map.column, 1);
+      for (int lane = 0; lane < block.channels; ++lane) {
+        add_to_cell(gradients + at + lane, indices + at + lane, cells, map.base + lane, map.column);
+      }
     }
-  } else {
-    for (int lane = 0; lane < block.channels; ++lane) {
-      const wide_int at = lane * strides.channel;
-      scatter_run(gradients + at, indices + at, bins, cells, map.base + lane, map.column, 0);
-    }
+    return;
+  }
+  const ChannelSteps next = {strides.channel, next_plane};
+  int lane = 0;
+  for (; lane + 4 <= block.channels; lane += 4) {
+    const wide_int at = lane * strides.channel;
+    scatter_channels<4>(gradients + at, indices + at, bins, cells, map.base + lane * next_plane,
+                        map.column, next);
+  }
+  for (; lane < block.channels; ++lane) {
+    const wide_int at = lane * strides.channel;
+    scatter_channels<1>(gradients + at, indices + at, bins, cells, map.base + lane * next_plane,
+                        map.column, next);
   }
 }
 
 template <typename Index, typename Storage, typename Value>
-void scatter(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
+void scatter(const Job& job, const Block& block, wide_int box, const View<Value>& map,
+             wide_int next_plane) {
   if (job.rows.sample) {
     scatter_box<Index, Storage>(job, block, box, map);
   } else {
-    scatter_cells<Index, Storage>(job, block, box, map);
+    scatter_cells<Index, Storage>(job, block, box, map, next_plane);
   }
 }
 
 template <typename Storage, typename Value>
-void scatter_argmax(const Job& job, const Block& block, wide_int box, const View<Value>& map) {
+void scatter_argmax(const Job& job, const Block& block, wide_int box, const View<Value>& map,
+                    wide_int next_plane) {
   if (job.wide_argmax) {
-    scatter<int64_t, Storage>(job, block, box, map);
+    scatter<int64_t, Storage>(job, block, box, map, next_plane);
   } else {
-    scatter<int32_t, Storage>(job, block, box, map);
+    scatter<int32_t, Storage>(job, block, box, map, next_plane);
   }
 }
 
-// Planes used in place, one channel of a box after the other: an argmax differs from channel to
-// channel, so that vectors gain nothing, but a box's gradients are read in memory order.
+// Planes used in place: an argmax differs from channel to channel, so that vectors gain nothing,
+// but a box's gradients are read in about the order of memory.
 template <typename Value>
 void own_some_planes(const Job& job, const Block& block) {
   const Strides strides = strides_of(job, job.rows.size, job.columns.size);
@@ -546,10 +485,12 @@ void own_some_planes(const Job& job, const Block& block) {
   memset(static_cast<void*>(planes), 0, block.channels * strides.channel * sizeof(Value));
   const BoxRange range = boxes_of_image(job, block.image);
   for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
-    for (int lane = 0; lane < block.channels; ++lane) {
-      const Block channel = {block.image, block.first_channel + lane, 1, 1, true};
-      const View<Value> plane = {planes + lane * strides.channel, strides.row, strides.column, 1};
-      scatter_argmax<Value>(job, channel, job.box_order[index], plane);
+    // Samples are looked up for one channel after the other: a plan's stay in the nearest cache.
+    const int at_once = job.rows.sample ? 1 : block.channels;
+    for (int lane = 0; lane < block.channels; lane += at_once) {
+      const Block some = {block.image, block.first_channel + lane, at_once, 1, true};
+      const View<Value> first = {planes + lane * strides.channel, strides.row, strides.column, 1};
+      scatter_argmax<Value>(job, some, job.box_order[index], first, strides.channel);
     }
   }
 }
@@ -558,7 +499,7 @@ void own_some_planes(const Job& job, const Block& block) {
 template <typename Value>
 void own_planes(const Job& job, const Block& block) {
   const wide_int plane = job.rows.size * job.columns.size * static_cast<wide_int>(sizeof(Value));
-  const int max_channels = static_cast<int>(clamp(max_part_bytes / plane, 1, block.channels));
+  const int max_channels = static_cast<int>(clamp(job.part_bytes / plane, 1, block.channels));
   for (int lane = 0; lane < block.channels; lane += max_channels) {
     const int channels = minimum(max_channels, block.channels - lane);
     own_some_planes<Value>(job, {block.image, block.first_channel + lane, channels, 1, true});
@@ -577,7 +518,7 @@ struct MaximumBackward {
     }
     own_maps<Vector, Storage>(
         job, block, part, [&](wide_int box, wide_int, const View<Value>& map, const Rectangle&) {
-          scatter_argmax<Storage>(job, block, box, map);
+          scatter_argmax<Storage>(job, block, box, map, 1);
         });
   }
 };

@@ -174,10 +174,11 @@ struct Pixels {
 // The weighted sum of map rows, of the columns of a window.
 template <typename Source>
 inline void sum_map_rows(const Pixels<const Source>& map, const Taps<float>& rows,
-                         const Rectangle& window, float* to) {
+                         const Rectangle& window, float* to, LongWork* work) {
   const wide_int first = window.left * map.channels, count = window.width() * map.channels;
   for (int done = 0; done < rows.count; done += 4) {
     const int now = minimum(rows.count - done, 4);
+    if (work->ends_before(now * window.width())) return;
     const Source* line[4];
     for (int j = 0; j < now; ++j) line[j] = map.line(rows.source[done + j]) + first;
     const float* weights = rows.weight + done;
@@ -280,7 +281,9 @@ void pool_pixels(const Job& job, wide_int box, const Pixels<const Source>& map, 
   const bool skips = is_2x2 && window.width() > wide_int(min_skipped_cells) * columns.count;
   const float* sums = row_sums - window.left * map.channels;
   const wide_int count = wide_int(columns.count) * map.channels;
+  LongWork work(job.watch);
   for (int row = 0; row < rows.count; ++row) {
+    if (work.ends_before(columns.count)) return;
     const Taps<float> taps = rows.taps_of(row);
     float* target = pooled;
     if constexpr (is_computed<Pooled>) target = to.line(row);
@@ -289,7 +292,7 @@ void pool_pixels(const Job& job, wide_int box, const Pixels<const Source>& map, 
     } else if (skips && !reads_end(map, taps, job.columns.size, end)) {
       pool_pixels_2x2(map, taps, columns, empty, target);
     } else {
-      sum_map_rows(map, taps, window, row_sums);
+      sum_map_rows(map, taps, window, row_sums, &work);
       sum_columns_of_pixels(sums, columns, empty, map.channels, target);
     }
     if constexpr (!is_computed<Pooled>) store_values(pooled, count, to.line(row));

@@ -41,12 +41,25 @@ Axis<T> axis_of_box(const Request& request, const AxisPlan& plan, Direction dire
   return axis;
 }
 
-// Evaluates the definition for the bins of a box and returns them.
+// Bins of an axis that are evaluated between two questions to the watch.
+inline int bins_between_asks(const Request& request, Direction direction) {
+  const wide_int samples = clamp(sampling_of(request, direction), 1, work_between_asks);
+  return static_cast<int>(work_between_asks / samples);
+}
+
+// Evaluates the definition for the bins of a box and returns them: all, unless the call is
+// interrupted.
 template <typename T, typename Bins>
 Bins visit_box(const Request& request, const AxisPlan& plan, Direction direction, wide_int box,
                const Bins& bins) {
   BinByBin<Bins> sink(bins);
-  visit_bins(request.definition, axis_of_box<T>(request, plan, direction, box), 0, plan.bins, sink);
+  const Axis<T> axis = axis_of_box<T>(request, plan, direction, box);
+  const int at_once = bins_between_asks(request, direction);
+  for (int first = 0, last; first < plan.bins; first = last) {
+    last = plan.bins - first > at_once ? first + at_once : plan.bins;
+    if (first > 0 && is_interrupted(request.watch)) break;
+    visit_bins(request.definition, axis, first, last, sink);
+  }
   sink.finish_bin();
   return sink.bins;
 }
@@ -469,12 +482,14 @@ void write_box(const Request& request, const Job& job, wide_int box) {
     if (is_volume(job)) {
       write_axis<T>(of_factors(request), job.volume->depth, deep, box);
       write_axis<T>(of_factors(request), job.volume->rows, down, box);
+      if (is_over(request.watch)) return;
       write_product<T>(*job.volume, job.rows, box);
     } else {
       write_axis<T>(request, job.rows, down, box);
     }
     write_axis<T>(request, job.columns, across, box);
   }
+  if (is_over(request.watch)) return;  // some bins were not written
   finish_axis<T>(request, job.rows, box);
   finish_axis<T>(request, job.columns, box);
 }

@@ -44,6 +44,7 @@ struct Request {
                            // x1, y1, z1, x2, y2, z2; or for a pointwise definition centre x,
                            // centre y, width, height, angle
   const wide_int* images;  // [boxes]; negative: the box reads nothing
+  Watch* watch;            // null: the call cannot be interrupted
   Depth depth;
   // Set by `arrange_bins`.
   wide_int numbers;

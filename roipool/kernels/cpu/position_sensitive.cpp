@@ -143,9 +143,9 @@ inline Value sum_few(const View<const Value> plane, const FewTaps<Value>& rows,
 
 template <typename Value>
 inline Value sum_many(const View<const Value>& plane, const Taps<Value>& rows,
-                      const Taps<Value>& columns) {
+                      const Taps<Value>& columns, LongWork* work) {
   Value sum = 0;
-  for (int j = 0; j < rows.count; ++j) {
+  for (int j = 0; j < rows.count && !work->ends_before(columns.count); ++j) {
     const Value* line = plane.line(rows.source[j]);
     Value along = 0;
     for (int i = 0; i < columns.count; ++i) {
@@ -169,7 +169,8 @@ inline void pool_few(const View<const Value> plane, const BoxRange places,
 
 template <typename Storage, typename Value>
 inline void pool_bin(const Job& job, const BoxRange& range, BinLines lines,
-                     const View<const Value>& plane, const PooledBin<Storage>& to) {
+                     const View<const Value>& plane, const PooledBin<Storage>& to, LongWork* work) {
+  if (work->ends_before(range.end - range.begin)) return;
   const Value empty = static_cast<Value>(job.empty_value);
   const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, lines.row);
   const FewTaps<Value>* columns = few_taps_of<Value>(job, job.group_plan.columns, lines.column);
@@ -184,7 +185,7 @@ inline void pool_bin(const Job& job, const BoxRange& range, BinLines lines,
         const Taps<Value> across =
             bins_from_cells<Value>(job.columns, job.box_order[place]).taps_of(lines.column);
         const bool is_empty = down.count == 0 || across.count == 0;
-        store_value(is_empty ? empty : sum_many(plane, down, across), to.of(place));
+        store_value(is_empty ? empty : sum_many(plane, down, across, work), to.of(place));
       });
 }
 
@@ -196,12 +197,13 @@ struct PositionSensitiveForward {
     const PooledPlace place(job, task.run.channel);
     const Rectangle window = reach_of(job, range).window;
     Storage* output = static_cast<Storage*>(job.output);
+    LongWork work(job.watch);
     visit_planes<Value, Storage>(
         job, task.run, window, scratch, [&](int group, const View<const Value>& plane) {
           if (is_interrupted(job)) return;
           GroupBins(job, task.run.row, group).for_each([&](int row, int column) {
             pool_bin(job, range, lines_of_bin(job, row, column), plane,
-                     place.of_bin(job, output, row, column));
+                     place.of_bin(job, output, row, column), &work);
           });
         });
   }
@@ -231,7 +233,9 @@ inline void add_along(Value share, int count, const int* cells, const Value* wei
 // Adds the gradients of a bin of all boxes to its plane.
 template <typename Storage, typename Value, typename Rows>
 inline void scatter_bin(const Job& job, const BoxRange& range, BinLines lines, const Rows owned,
-                        const View<Value> plane, const PooledBin<const Storage> from) {
+                        const View<Value> plane, const PooledBin<const Storage> from,
+                        LongWork* work) {
+  if (work->ends_before(range.end - range.begin)) return;
   const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, lines.row);
   const FewTaps<Value>* columns = few_taps_of<Value>(job, job.group_plan.columns, lines.column);
   visit_by_shape(
@@ -252,7 +256,7 @@ inline void scatter_bin(const Job& job, const BoxRange& range, BinLines lines, c
         const Taps<Value> down = bins_from_cells<Value>(job.rows, box).taps_of(lines.row);
         const Taps<Value> across = bins_from_cells<Value>(job.columns, box).taps_of(lines.column);
         const Value gradient = compute_value(*from.of(place));
-        for (int j = 0; j < down.count; ++j) {
+        for (int j = 0; j < down.count && !work->ends_before(across.count); ++j) {
           if (!owned.has(down.source[j])) continue;
           add_along(down.weight[j] * gradient, across.count, across.source, across.weight,
                     plane.line(down.source[j]));
@@ -262,8 +266,8 @@ inline void scatter_bin(const Job& job, const BoxRange& range, BinLines lines, c
 
 // The rows of its planes that a part of a backward owns, all columns.
 inline Rectangle owned_cells(const Job& job, wide_int part) {
-  const wide_int height = job.rows.size;
-  return {height * part / job.parts, height * (part + 1) / job.parts, 0, job.columns.size};
+  const RowRange rows = owned_rows(job, part);
+  return {rows.first, rows.last, 0, job.columns.size};
 }
 
 // Begins the sums of a run of planes: zero, or what the chunks before this one left.
@@ -304,6 +308,7 @@ struct PositionSensitiveBackward {
     const PooledPlace place(job, task.run.channel);
     const Rectangle owned = owned_cells(job, task.part);
     const Storage* gradients = static_cast<const Storage*>(job.grad_output);
+    LongWork work(job.watch);
     GroupRun run = task.run;
     for (; run.first_column < task.run.last_column; run.first_column += job.planes) {
       run.last_column = minimum(run.first_column + job.planes, task.run.last_column);
@@ -316,9 +321,9 @@ struct PositionSensitiveBackward {
           const PooledBin<const Storage> from = place.of_bin(job, gradients, down, across);
           const BinLines lines = lines_of_bin(job, down, across);
           if (job.parts == 1) {
-            scatter_bin(job, range, lines, AllRows(), plane, from);
+            scatter_bin(job, range, lines, AllRows(), plane, from, &work);
           } else {
-            scatter_bin(job, range, lines, OwnedRows{owned.top, owned.bottom}, plane, from);
+            scatter_bin(job, range, lines, OwnedRows{owned.top, owned.bottom}, plane, from, &work);
           }
         });
       }
@@ -332,12 +337,12 @@ struct PositionSensitiveBackward {
 template <typename Storage, typename Value>
 inline void add_gradients_of_group(const Job& job, wide_int box, const GroupBins& bins,
                                    const View<const Value>& plane, const PooledPlace& place,
-                                   BoxGradient<Value>* sums) {
+                                   BoxGradient<Value>* sums, LongWork* work) {
   const Storage* gradients = static_cast<const Storage*>(job.grad_output);
   bins.for_each([&](int row, int column) {
     const wide_int at = place.at(row_of_box(job, box), row, column);
-    add_bin_gradient<Value, Value>(job, box, row, column, plane, compute_value(gradients[at]),
-                                   sums);
+    add_bin_gradient<Value, Value>(job, box, row, column, plane, compute_value(gradients[at]), sums,
+                                   work);
   });
 }
 
@@ -345,6 +350,7 @@ template <typename Value, typename Storage>
 void add_corner_gradients(const Job& job, wide_int box, double* gradient, char* scratch) {
   const wide_int image = job.box_image[box];
   const Rectangle window = window_of_box(job, box);
+  LongWork work(job.watch);
   for (wide_int channel = 0; channel < job.channels && !is_interrupted(job); ++channel) {
     const PooledPlace place(job, channel);
     BoxGradient<Value> sums;
@@ -353,7 +359,7 @@ void add_corner_gradients(const Job& job, wide_int box, double* gradient, char* 
                                    scratch, [&](int column, const View<const Value>& plane) {
                                      const GroupBins bins(job, row, column);
                                      add_gradients_of_group<Storage>(job, box, bins, plane, place,
-                                                                     &sums);
+                                                                     &sums, &work);
                                    });
     }
     for (int i = 0; i < numbers_of_corners; ++i) gradient[i] += sums.by[i];
@@ -438,6 +444,7 @@ void add_offset_gradient(const Job& job, wide_int box, int row, int column, doub
   const Taps<Value> columns = bins_from_cells<Value>(job.columns, box).taps_of(bin);
   BinChannels<Value, Storage> some = {nullptr, strides, groups_of(job) * strides.channel, 0, {}};
   SummedCells<Value> summed;
+  LongWork work(job.watch);
   for (wide_int first = 0; first < job.channels; first += summed_channels) {
     const PooledPlace place(job, first);
     const Storage* gradient = gradients + place.at(row_of_box(job, box), row, column);
@@ -452,9 +459,9 @@ void add_offset_gradient(const Job& job, wide_int box, int row, int column, doub
             ? moved_bin_gradient<Value>(
                   job, box, bin,
                   [&](int y, int x) { return summed.cells[y - summed.top][x - summed.left]; },
-                  Value(1))
+                  Value(1), &work)
             : moved_bin_gradient<Value>(
-                  job, box, bin, [&](int y, int x) { return some.sum(y, x); }, Value(1));
+                  job, box, bin, [&](int y, int x) { return some.sum(y, x); }, Value(1), &work);
     add_offset_gradients(by, 1, bins_of_box(job), offsets + bin);
   }
 }

@@ -160,9 +160,21 @@ Region<T> region_of(const Request& request, wide_int box) {
   return region_of_box(common, numbers, 1, request.angle_scale);
 }
 
+template <typename Bins>
+struct WatchedBins : BinByBin<Bins> {
+  LongWork work;
+
+  WatchedBins(const Bins& bins, Watch* watch) : BinByBin<Bins>(bins), work(watch) {}
+};
+
+template <typename Bins>
+inline bool is_to_end(WatchedBins<Bins>& sink, wide_int samples) {
+  return sink.work.ends_before(samples);
+}
+
 template <typename T, typename Bins>
 Bins visit_points(const Request& request, wide_int box, const Bins& bins) {
-  BinByBin<Bins> sink(bins);
+  WatchedBins<Bins> sink(bins, request.watch);
   visit_region(request.definition, region_of<T>(request, box), sink);
   sink.finish_bin();
   return sink.bins;

@@ -13,9 +13,6 @@ namespace ROIPOOL_ENGINE {
 // one.
 const wide_int max_scratch_bytes = 1LL << 29;
 
-// Half of a core's own (L2) cache.
-const wide_int max_part_bytes = 1LL << 20;
-
 // Bins that are computed before they are written: few enough for the nearest cache.
 const wide_int bins_of_tile = 256;
 
@@ -42,20 +39,37 @@ inline BoxRange boxes_of_image(const Job& job, wide_int image) {
   return {job.image_begin[image], job.image_begin[image + 1]};
 }
 
+// Where a part of `count` units begins. From one to the next, parts shrink to a third: all threads
+// wait for the last ones.
+inline wide_int begin_of_part(const Job& job, wide_int count, wide_int part) {
+  return count * part * (3 * job.parts - part) / (2 * job.parts * job.parts);
+}
+
 inline BoxRange boxes_of_part(const Job& job, wide_int image, wide_int part) {
   const BoxRange all = boxes_of_image(job, image);
   const wide_int count = all.end - all.begin;
-  return {all.begin + count * part / job.parts, all.begin + count * (part + 1) / job.parts};
+  return {all.begin + begin_of_part(job, count, part),
+          all.begin + begin_of_part(job, count, part + 1)};
+}
+
+// Rows [first, last) of a map.
+struct RowRange {
+  wide_int first;
+  wide_int last;
+};
+
+// The rows that a part of a backward owns.
+inline RowRange owned_rows(const Job& job, wide_int part) {
+  return {begin_of_part(job, job.rows.size, part), begin_of_part(job, job.rows.size, part + 1)};
 }
 
 // Where a part of a backward adds to the features of an image: the rows of `window`, the window of
 // the image's boxes, that are its own.
 inline Rectangle rows_of_part(const Job& job, const Rectangle& window, wide_int part) {
-  const wide_int height = job.rows.size;
-  const wide_int first = height * part / job.parts, last = height * (part + 1) / job.parts;
-  const Rectangle rows = {maximum(window.top, first), minimum(window.bottom, last), window.left,
-                          window.right};
-  return rows.top < rows.bottom ? rows : Rectangle{first, first, 0, 0};
+  const RowRange own = owned_rows(job, part);
+  const Rectangle rows = {maximum(window.top, own.first), minimum(window.bottom, own.last),
+                          window.left, window.right};
+  return rows.top < rows.bottom ? rows : Rectangle{own.first, own.first, 0, 0};
 }
 
 // What some boxes read.
@@ -190,7 +204,7 @@ inline int vectors_of_block(const Job& job, bool of_maximum) {
   if (!keeps_channels_together(job, of_maximum)) {
     const wide_int bytes = maximum<wide_int>(1, job.rows.size * job.columns.size) * 64;
     const wide_int least = 4 * bytes > max_scratch_bytes ? 1 : 2;
-    vectors = minimum(vectors, maximum(least, max_part_bytes / bytes));
+    vectors = minimum(vectors, maximum(least, job.part_bytes / bytes));
   }
   return static_cast<int>(clamp(vectors, 1, max_vectors));
 }
@@ -296,7 +310,7 @@ inline wide_int parts_of_backward(const Job& job, int threads) {
   const wide_int parts = parts_for(job, threads, job.rows.size, 16);
   if (!job.channels_last || (is_computed_type(job) && !job.non_temporal)) return parts;
   const wide_int bytes = job.rows.size * job.columns.size * job.vectors * 64;
-  return maximum(parts, minimum(job.rows.size, bytes / max_part_bytes));
+  return maximum(parts, minimum(job.rows.size, bytes / job.part_bytes));
 }
 
 // Backward: a task owns rows of the maps of its block, so that nothing is added by two threads.
@@ -358,7 +372,7 @@ inline void size_planes(Job& job, wide_int cells) {
 
 // The cells that a task reads of a plane, or of a backward those that it owns.
 inline wide_int max_cells_of_task(const Job& job, bool is_forward) {
-  if (!is_forward) return (job.rows.size / job.parts + 1) * job.columns.size;
+  if (!is_forward) return (owned_rows(job, 0).last + 1) * job.columns.size;  // the most
   wide_int cells = 0;
   for (wide_int image = 0; image < job.images; ++image) {
     cells = maximum(cells, reach_of(job, boxes_of_image(job, image)).window.cells());

@@ -15,10 +15,22 @@ namespace roipool {
 #ifdef _OPENMP
 const int built_with_openmp = 1;
 inline int openmp_threads() noexcept { return omp_get_max_threads(); }
+// Of the parallel region that calls it.
+inline int threads_of_region() noexcept { return omp_get_num_threads(); }
 #else
 const int built_with_openmp = 0;
 inline int openmp_threads() noexcept { return 1; }
+inline int threads_of_region() noexcept { return 1; }
 #endif
+
+// Tells the processor that a thread waits in a loop.
+inline void relax_processor() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
 
 // Whether the build asked for a single thread.
 #ifdef ROIPOOL_ONE_THREAD
