@@ -5,7 +5,7 @@ from typing import Literal, overload
 from torch import Tensor, dtype
 
 from roipool._layout import Layout, VolumeLayout
-from roipool._types import AngleUnit, Method, Mode
+from roipool._types import AngleUnit, Border, Method, Mode
 from roipool.torch import nn as nn
 from roipool.torch._detectron2 import override_detectron2 as override_detectron2
 from roipool.torch._onnx import onnx_translations as onnx_translations
@@ -376,6 +376,7 @@ def crop_and_resize(
     *,
     method: Method = "bilinear",
     antialias: bool = False,
+    border: Border = "constant",
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
     dtype: dtype | str | None = None,
@@ -389,6 +390,7 @@ def crop_and_resize_backward(
     *,
     method: Method = "bilinear",
     antialias: bool = False,
+    border: Border = "constant",
     layout: Layout = "NCHW",
     out: None = None,
 ) -> Tensor: ...
@@ -399,6 +401,7 @@ def crop_and_resize_backward_boxes(
     box_indices: Tensor,
     *,
     antialias: bool = False,
+    border: Border = "constant",
     layout: Layout = "NCHW",
 ) -> Tensor: ...
 def multilevel_roi_align(
