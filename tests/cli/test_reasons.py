@@ -355,7 +355,7 @@ def test_nothing_is_guessed() -> None:
 
     problem = problem_of([[1, 1, 7, 7]], Options((2, 2)))
     verdict = verdict_of(problem, "a:b", "roipool.roi_align", wrong)
-    assert verdict == Verdict([], "no known rules give the result of a:b")
+    assert verdict == Verdict([], "no known rules give the result of a:b", unknown="a:b")
     for name in ("torchvision.roi_pool", "torchvision.roi_align[aligned]"):
         verdict = verdict_of(problem, name, "roipool.roi_align", wrong)
         assert verdict.words.startswith(f"{name} differs from its own rules here, which give ")

@@ -41,6 +41,7 @@ examples:
   roipool compare --implementations mxnet \\
       --implementation-python mxnet=old/bin/python
   roipool compare --implementation my_project.pooling:roi_align
+  roipool compare map.npy --boxes boxes.csv --output-size 2 --values 3 4 8 9
   roipool compare --volume --gradients features --save slices.png
   roipool compare scan.npy --volume --boxes nodules.csv --box-format zyxzyx
   roipool compare --engines cpu,oracle --systems 'roipool.*' --check
@@ -162,6 +163,13 @@ def _add_implementations(group: Any) -> None:
     )
     _add_libraries(group)
     _add_function(group)
+    add(
+        "--values",
+        nargs="+",
+        metavar=("FILE", "NUMBER"),
+        help="pooled values, in a file or here, to learn which systems, options and mistakes give "
+        "them",
+    )
     add(
         "--gradients",
         type=read.names_of(("features", "boxes")),

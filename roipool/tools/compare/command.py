@@ -19,7 +19,7 @@ import roipool
 from roipool.cli import files, stdout
 from roipool.cli.progress import progress
 from roipool.cli.text import printable
-from roipool.tools.compare import functions, inputs, json_output, report
+from roipool.tools.compare import functions, inputs, json_output, report, values
 from roipool.tools.compare.differences import Comparison, compare
 from roipool.tools.compare.engines import ENGINES, missing
 from roipool.tools.compare.patterns import candidates, choose, system_of
@@ -88,6 +88,10 @@ def _findings(
     problem = Problem(features.values, boxes.rois, options)
     _check_size(problem)
     own = _own_functions(arguments, processes)
+    given = values.read_values(arguments.values, problem) if arguments.values else None
+    if given is not None:
+        own[values.NAME] = values.compute_of(given)
+        arguments.reference = arguments.reference or values.NAME
     engines, absent = _engines(arguments, systems, problem.is_volume)
     _check_names(arguments, [*engines, *_offered(arguments)], list(own), problem.is_volume)
     programs = processes.enter_context(
@@ -97,7 +101,7 @@ def _findings(
     chosen, reference = _choose(arguments, there, own)
     parts = _compare_all(arguments, chosen, reference, problem)
     absent |= programs.absent
-    return Findings(problem, features, boxes, parts, programs.versions, absent)
+    return Findings(problem, features, boxes, parts, programs.versions, absent, given)
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:

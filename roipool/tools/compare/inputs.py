@@ -23,14 +23,23 @@ from roipool.tools.compare import box_files, built_in_volume
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["BoxForm", "Boxes", "FeatureMap", "read_array", "read_boxes", "read_features"]
+__all__ = [
+    "ARRAYS",
+    "BoxForm",
+    "Boxes",
+    "FeatureMap",
+    "read_array",
+    "read_boxes",
+    "read_features",
+    "read_text",
+]
 
 FloatArray = NDArray[np.float32]
 
 _PICTURE = "coffee.jpg"
 _BOXES = "boxes.csv"
 _GRID = 3
-_ARRAYS = (".npy", ".npz", ".safetensors")
+ARRAYS = (".npy", ".npz", ".safetensors")
 
 # The formats of cameras and screenshots. Pillow has many more, but few are tested as well, and EPS
 # runs another program.
@@ -145,10 +154,10 @@ def read_features(
     if path is None:
         content = io.BytesIO(_built_in(_PICTURE))
         return _from_picture(f"built-in picture {_PICTURE}", content, spatial_scale, True)
-    if Path(path).suffix.lower() in _ARRAYS:
+    if Path(path).suffix.lower() in ARRAYS:
         return _from_array(path, spatial_scale, volume)
     if volume:
-        raise ValueError(f"{path}: a volume is an array: {', '.join(_ARRAYS)}")
+        raise ValueError(f"{path}: a volume is an array: {', '.join(ARRAYS)}")
     with Path(path).open("rb") as stream:
         return _from_picture(path, stream, spatial_scale, False)
 
@@ -224,12 +233,12 @@ def _form_of(name: str, features: FeatureMap) -> box_files.Form:
 
 def _read_table(path: str, features: FeatureMap, form: box_files.Form) -> box_files.Table:
     suffix = Path(path).suffix.lower()
-    if suffix in _ARRAYS:
+    if suffix in ARRAYS:
         return box_files.from_array(read_array(path, "boxes"), path, form)
     if suffix == ".json":
         image = None if features.built_in else features.name
-        return box_files.from_json(_text(path), path, image, form)
-    return box_files.from_csv(_text(path), path, form)
+        return box_files.from_json(read_text(path), path, image, form)
+    return box_files.from_csv(read_text(path), path, form)
 
 
 def read_array(path: str, key: str) -> NDArray[Any]:
@@ -319,7 +328,8 @@ def _built_in(name: str) -> bytes:
     return files("roipool.tools.compare").joinpath("data", name).read_bytes()
 
 
-def _text(path: str) -> str:
+def read_text(path: str) -> str:
+    """Read a text file of limited size."""
     with Path(path).open("rb") as stream:
         content = stream.read(_MAX_TEXT_BYTES + 1)
     if len(content) > _MAX_TEXT_BYTES:

@@ -7,7 +7,7 @@ reference: the difference of an average and a maximum is of no interest.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from roipool.tools.compare.differences import Comparison
 from roipool.tools.compare.reasons import ROUNDINGS, Reason, Verdict
 from roipool.tools.compare.result import Findings
 from roipool.tools.compare.systems import rules_of
+from roipool.tools.compare.values import Values
 
 __all__ = ["Line", "Section", "sections"]
 
@@ -84,7 +85,7 @@ def sections(findings: Findings, comparison: Comparison, is_chosen: bool) -> lis
     places = {family: _group_of(comparison, name) for family, name in homes.items()}
     members: dict[str, list[int]] = {family: [] for family in homes}
     for group in range(len(comparison.groups)):
-        members[_family(comparison, group, places)].append(group)
+        members[_family(findings, comparison, group, places)].append(group)
     return [
         _section(findings, comparison, family, homes[family], groups)
         for family, groups in members.items()
@@ -111,9 +112,15 @@ def _family_of_rules(rules: Rules) -> str:
     return "averages" if rules.reduce == "mean" else "maxima"
 
 
-def _family(comparison: Comparison, group: int, places: dict[str, int]) -> str:
-    """Return the section of a group; a user's function belongs to the nearest reference."""
-    for name in comparison.groups[group].members:
+def _family(findings: Findings, comparison: Comparison, group: int, places: dict[str, int]) -> str:
+    """Return the section of a group: a user's function belongs to the systems that it is like."""
+    if len(places) == 1:
+        return next(iter(places))
+    names = comparison.groups[group].members
+    if comparison.part == "forward" and not any(map(rules_of, names)):
+        matches, is_equal = findings.identified(names[0], Values(comparison.groups[group].output))
+        names = [*matches[0].systems] if is_equal else []
+    for name in names:
         rules = rules_of(name)
         if rules is not None and _family_of_rules(rules) in places:
             return _family_of_rules(rules)
@@ -154,7 +161,10 @@ def _is_rounding(comparison: Comparison, first: int, second: int) -> bool:
 def _brief(verdict: Verdict, name: str) -> str:
     """Return the most important reasons in a few words."""
     rules = rules_of(name)
-    if not verdict.reasons or rules is None:
+    if rules is None:
+        parts = (verdict.remark.removeprefix(f"{name} "), replace(verdict, remark="").words)
+        return "; ".join(filter(None, parts))
+    if not verdict.reasons:
         return verdict.words
     total = max(abs(reason.change) for reason in verdict.reasons)
     ordered = sorted(verdict.reasons, key=lambda reason: -abs(reason.change))
