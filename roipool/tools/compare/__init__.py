@@ -118,7 +118,7 @@ def _add_input(group: Any) -> None:
         help="the meaning of a box's numbers, unless the file names them: "
         f"{', '.join(MAP_FORMS)} (default: xyxy), or of volumes "
         f"{', '.join(VOLUME_FORMS)} (default: xyzxyz); the angle of cxcywha is in radians, "
-        "counter-clockwise",
+        "counter-clockwise; tensorflow is y1, x1, y2, x2 as fractions of height - 1 and width - 1",
     )
     add(
         "--normalized",

@@ -72,11 +72,14 @@ class Form:
         and angle; for boxes of volumes to x1, y1, z1, x2, y2, z2.
     of_coco : callable, optional
         Converts COCO's x, y, width and height to the numbers. Without it, the boxes are of volumes.
+    of_last_cell : bool
+        Whether the numbers are fractions of the last row and column, as those of TensorFlow.
     """
 
     columns: tuple[str, ...]
     corners: Callable[..., tuple[Any, ...]]
     of_coco: Callable[[float, float, float, float], list[float]] | None = None
+    of_last_cell: bool = False
 
     @property
     def is_volume(self) -> bool:
@@ -105,6 +108,12 @@ FORMS = {
         ("y1", "x1", "y2", "x2"),
         lambda y1, x1, y2, x2: (x1, y1, x2, y2),
         lambda x, y, w, h: [y, x, y + h, x + w],
+    ),
+    "tensorflow": Form(
+        ("y1", "x1", "y2", "x2"),
+        lambda y1, x1, y2, x2: (x1, y1, x2, y2),
+        lambda x, y, w, h: [y, x, y + h, x + w],
+        of_last_cell=True,
     ),
     "xywh": Form(
         ("x", "y", "w", "h"),
@@ -395,7 +404,9 @@ def _heading(fields: list[str], place: str, form: Form) -> list[str | None]:
         fits = [
             name
             for name, other in FORMS.items()
-            if set(columns) >= set(other.columns) and other.is_volume == form.is_volume
+            if set(columns) >= set(other.columns)
+            and other.is_volume == form.is_volume
+            and not other.of_last_cell
         ]
         hint = f" (--box-format {fits[-1]} has these)" if fits else ""
         raise ValueError(
@@ -499,6 +510,8 @@ def _json_row(item: Any, noun: str, place: str, form: Form) -> list[float]:
             raise ValueError(f"{place}: 'bbox' has {len(bbox)} numbers instead of 4")
         if form.of_coco is None:
             raise ValueError(f"{place}: 'bbox' is a box of a picture, not of a volume")
+        if form.of_last_cell:
+            raise ValueError(f"{place}: 'bbox' is in pixels, not in fractions of the last cell")
         x, y, width, height = _numbers(bbox, place)
         return form.of_coco(x, y, width, height)
     if noun == "annotation":

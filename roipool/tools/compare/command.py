@@ -84,7 +84,8 @@ def _findings(
     if features.is_volume:
         _check_offered_for_volumes(arguments)
     options = _options(arguments, features)
-    boxes = inputs.read_boxes(arguments.boxes, features, _box_form(arguments))
+    scale = arguments.spatial_scale
+    boxes = inputs.read_boxes(arguments.boxes, features, _box_form(arguments), scale)
     problem = Problem(features.values, boxes.rois, options)
     _check_size(problem)
     own = _own_functions(arguments, processes)
@@ -347,8 +348,16 @@ def slips(arguments: argparse.Namespace, problem: Problem) -> list[str]:
         )
     coordinates = problem.rois[:, 1:5] if problem.rotated else problem.rois[:, 1:]
     is_small = coordinates.size and np.nanmax(np.abs(coordinates), initial=0.0) <= 1.0
-    if is_small and not arguments.normalized:
-        notes.append("every coordinate of the boxes is at most 1; fractions need --normalized")
+    if is_small and not (arguments.normalized or arguments.box_format == "tensorflow"):
+        notes.append(
+            "every coordinate of the boxes is at most 1; fractions need --normalized, and "
+            "TensorFlow's --box-format tensorflow"
+        )
+    if arguments.normalized and arguments.box_format == "yxyx":
+        notes.append(
+            "--normalized is for fractions of height and width; those of TensorFlow are of "
+            "height - 1 and width - 1: --box-format tensorflow"
+        )
     return notes
 
 

@@ -162,7 +162,12 @@ def read_features(
         return _from_picture(path, stream, spatial_scale, False)
 
 
-def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()) -> Boxes:
+def read_boxes(
+    path: str | None,
+    features: FeatureMap,
+    form: BoxForm = BoxForm(),
+    spatial_scale: float = 1.0,
+) -> Boxes:
     """Read a file of boxes, or choose boxes that suit the map.
 
     Parameters
@@ -174,6 +179,8 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
         The map that the boxes are for.
     form : BoxForm
         The meaning of the numbers in the file.
+    spatial_scale : float
+        Size of the map relative to the picture.
 
     Returns
     -------
@@ -192,12 +199,35 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
         table = _read_table(path, features, numbers)
         size = features.size if form.normalized else None
         images = len(features.values)
+        if numbers.of_last_cell:
+            if form.normalized:
+                raise ValueError(f"--normalized: boxes of --box-format {form.name} are fractions")
+            fractions = box_files.to_rois(table, images, numbers)
+            return Boxes(path, _in_pixels(fractions, features, spatial_scale))
         rois = box_files.to_rois(table, images, numbers, size=size, degrees=form.degrees)
         return Boxes(path, rois)
     if form not in (BoxForm(), BoxForm(usual)):
         raise ValueError("--box-format, --normalized and --degrees describe a file: give --boxes")
     with np.errstate(over="ignore", invalid="ignore"):  # a tiny scale makes an infinite picture
         return _chosen_boxes(features)
+
+
+def _in_pixels(fractions: FloatArray, features: FeatureMap, spatial_scale: float) -> FloatArray:
+    """Return the boxes in pixels from which systems get fractions of the last cell.
+
+    Systems compute these fractions in float32. They are those of the file, or a hair closer to 0
+    where no pixel gives them: beyond 1 they would be outside the map.
+    """
+    height, width = (np.float32(max(n - 1, 1)) for n in features.values.shape[2:])
+    last, scale = np.array([width, height, width, height]), np.float32(spatial_scale)
+    wanted = fractions[:, 1:]
+    with np.errstate(over="ignore", invalid="ignore"):
+        nearest = (wanted * (last / np.float64(spatial_scale))).astype(np.float32)
+        inner, outer = (np.nextafter(nearest, nearest * factor) for factor in (0, 2))
+        pixels = inner
+        for other in (nearest, outer):
+            pixels = np.where(np.abs(other * scale / last) <= np.abs(wanted), other, pixels)
+    return np.hstack([fractions[:, :1], pixels])
 
 
 def _chosen_boxes(features: FeatureMap) -> Boxes:
