@@ -127,15 +127,15 @@ ALTERNATIVES: tuple[Alternative, ...] = (
          Mistake("cells", "missing +1", "leaves out the + 1 of end - start + 1: the last row and "
                  "column belong to the box")),
     _one("extra", "cell", "adds 1 cell to the box's size: {0.widths}",
-         "the box is one cell longer",
+         "a cell is added to the box",
          Mistake("grid", "+1 added", "adds 1 to the width and height of boxes: end - start + 1 "
                  "instead of end - start"),
          Mistake("cells", "+1 too many",
                  "adds 1 to end - start: the last row and column do not belong to the box")),
     _one("extra", "pixel", "adds 1 pixel to the box's size: {0.widths}",
-         "the box is one pixel longer"),
+         "a pixel is added to the box"),
     _one("extra", "rounded pixel", "adds 1 pixel before it rounds the box: {0.widths}",
-         "the box is one pixel longer, before it is rounded"),
+         "a pixel is added to the box before it is rounded"),
     _one("minimum", None, "takes a box shorter than one cell as it is: {0.sizes}",
          "small boxes stay as they are",
          Mistake("grid", "side not held at 1",

@@ -385,6 +385,18 @@ def test_every_rule_has_few_words() -> None:
                 assert known.brief
 
 
+def test_every_rule_that_differs_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are ordered by the number of bins that each changes: not those of the worst bin only."""
+    systems = ["--systems", "torchvision.roi_pool,mmcv.roi_pool"]
+    options = ["--spatial-scale", "1/16", "--make", "2x45x80", "--reference", "torchvision.roi_pool"]
+    assert main(["compare", *systems, *options]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "mmcv.roi_pool: a pixel is added to the box, not a cell, the box is not rounded, "
+        "small boxes stay as they are"
+    ) in printed
+
+
 def test_library_does_not_import_the_program() -> None:
     code = "import sys, roipool; sys.exit(any(m in sys.modules for m in ('roipool.cli', 'rich')))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -20,6 +20,7 @@ from roipool.cli.text import short
 from roipool.reference import Rules
 from roipool.systems import RULES
 from roipool.tools.alternatives import ALTERNATIVES, FIELDS, Alternative, alternative
+from roipool.tools.compare.differences import distance
 from roipool.tools.compare.evaluation import (
     NotExplainedError,
     Place,
@@ -30,13 +31,23 @@ from roipool.tools.compare.evaluation import (
 from roipool.tools.compare.problem import Problem
 from roipool.tools.compare.systems import VOLUME_SYSTEMS, has_own_gradient, rules_of
 
-__all__ = ["ROUNDINGS", "NearRules", "Reason", "Verdict", "explain", "near_rules", "number"]
+__all__ = [
+    "ROUNDINGS",
+    "NearRules",
+    "Reason",
+    "Verdict",
+    "bins_changed",
+    "explain",
+    "near_rules",
+    "number",
+]
 
 FloatArray = NDArray[np.float32]
 
 ROUNDINGS = 64  # of the largest value: an upper bound for sums in different orders
 _MANY = 8  # boxes, and channels, that must follow rules to be named without a doubt
 _OTHER_BOXES = 7  # boxes that distinguish an unknown function's rules from chance matches
+_COUNTED = 32  # bins of which the rules are counted that change them
 _SMALL = 0.01  # fraction of the difference that needs no explanation
 
 
@@ -119,6 +130,40 @@ def explain(
         return _explain_bin(problem, names, known, where, outputs)
     except NotExplainedError as error:
         return Verdict([], f"not explained: {error}")
+
+
+def bins_changed(
+    problem: Problem, names: tuple[str, str], outputs: tuple[FloatArray, FloatArray]
+) -> dict[str, int]:
+    """Count the bins that each rule changes, of some in which two systems differ.
+
+    Parameters
+    ----------
+    problem, names, outputs
+        As for `explain`.
+
+    Returns
+    -------
+    dict of str to int
+        The rules that change any, by the number of bins; empty if the rules of one of the two are
+        not known.
+    """
+    ours, theirs = map(rules_of, names)
+    counts: dict[str, int] = {}
+    if ours is None or theirs is None:
+        return counts
+    apart = distance(*outputs) > _roundings(problem, (0.0, 0.0))
+    wheres = np.argwhere(apart)
+    for k, channel, *number in wheres[:: max(len(wheres) // _COUNTED, 1)].tolist():
+        try:
+            place = _place(problem, k, channel, tuple(number))
+            first, second = (float(output[k, channel, *number]) for output in outputs)
+            reasons = _exchange(place, theirs, ours, (first, second), problem).reasons
+        except NotExplainedError:
+            continue
+        for reason in reasons:
+            counts[reason.rule] = counts.get(reason.rule, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
 def _explain_bin(
