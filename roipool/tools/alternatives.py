@@ -166,7 +166,7 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     _one("samples", "steps", "reads {0.count} samples one cell apart from the bin's start",
          "samples one cell apart"),
     _one("samples", "ends", "reads one sample, the first and last bins' at the box's ends",
-         "one sample, the outermost at the box's ends"),
+         "one sample, from end to end"),
     _one("samples", "integral", "integrates the interpolated map over the bin",
          "the exact integral"),
     _one("adaptive", "ceil", "rounds the adaptive number of samples up: {0.counts}",

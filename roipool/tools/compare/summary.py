@@ -186,7 +186,7 @@ def _why(
     counted = bins_changed(findings.problem, (first, against), outputs)
     changed = list(counted) or [reason.rule for reason in verdict.reasons]
     left = len(changed) - most if most else 0
-    more = [f"and {left} more rule{'s' if left > 1 else ''}"] if left > 0 else []
+    more = [f"and {left} more"] if left > 0 else []
     return ", ".join([*(_few_words(rule, ours, theirs) for rule in changed[:most]), *more])
 
 
