@@ -191,7 +191,7 @@ NOT_BOXES = {
     "bad.json": ("[[1,2,3,4]", "not valid JSON"),
     "deep.json": ("[" * 100_000, "deep.json: "),
     "number.json": ("3", "the boxes must be a list, not 3"),
-    "object.json": ("{}", "needs 'boxes' or COCO's 'annotations'"),
+    "object.json": ("{}", "needs 'boxes', COCO's 'annotations', LabelMe's"),
     "three.json": ("[[1,2,3,4],[1,2,3]]", "box 2: 3 numbers"),
     "word.json": ('[[1,2,3,"4"]]', "box 1: '4' is a string"),
     "null.json": ("[[1,2,3,null]]", "box 1: None is not a number"),

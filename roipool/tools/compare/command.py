@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
             sys.stdout.write(json_output.as_json(findings, _about(arguments, findings)))
         else:
             style = report.Style(arguments.details, arguments.reference is not None)
-            notes = slips(arguments, findings.problem)
+            notes = [*slips(arguments, findings.problem), *notes_on_boxes(findings)]
             report.print_report(findings, _described(findings), notes, verdict, style)
     return status
 
@@ -359,6 +359,36 @@ def slips(arguments: argparse.Namespace, problem: Problem) -> list[str]:
             "height - 1 and width - 1: --box-format tensorflow"
         )
     return notes
+
+
+def notes_on_boxes(findings: Findings) -> list[str]:
+    """Return notes on boxes that look like mistakes, of those from a file."""
+    problem, size = findings.problem, findings.features.size
+    if problem.rotated or not len(problem.rois) or findings.boxes.is_chosen:
+        return []
+    first, last = np.split(problem.rois[:, 1:].astype(np.float64), 2, axis=1)
+    finite = np.isfinite(problem.rois[:, 1:]).all(axis=1)
+    with np.errstate(invalid="ignore"):
+        outside = finite & ((np.maximum(first, last) <= 0) | (np.minimum(first, last) >= size)).any(
+            axis=1
+        )
+        reversed_ = finite & (last < first).any(axis=1)
+        beyond = finite & ~reversed_ & (last > np.array(size) * 1.05).any(axis=1)
+        # Width and height that would keep all of these boxes on the picture.
+        is_xywh = reversed_.any() and (first + last <= np.array(size) * 1.05)[finite].all()
+    total = len(problem.rois)
+    kinds = (
+        (~finite, "not finite", ""),
+        (reversed_, "reversed: the end is before the start", "; --box-format xywh?"),
+        (outside, f"outside the {findings.features.kind}", ""),
+        (beyond & ~outside, f"partly far beyond the {findings.features.kind}", ""),
+    )
+    return [
+        f"{which.sum()} of {total} boxes {'is' if which.sum() == 1 else 'are'} {words}"
+        + (hint if is_xywh and not findings.problem.is_volume else "")
+        for which, words, hint in kinds
+        if which.any()
+    ]
 
 
 def _described(findings: Findings) -> str:

@@ -10,7 +10,7 @@ import io
 import math
 import warnings
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.tools.compare import box_files, built_in_volume
+from roipool.tools.compare import annotation_files, box_files, box_forms, built_in_volume
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -90,7 +90,7 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class BoxForm:
-    """The meaning of a file's numbers: a key of `box_files.FORMS`, and their units.
+    """The meaning of a file's numbers: a key of `box_forms.FORMS`, and their units.
 
     Without a name they are x1, y1, x2, y2, or x1, y1, z1, x2, y2, z2 of a volume.
     """
@@ -102,10 +102,11 @@ class BoxForm:
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes to pool: ``rois`` of a `Problem`, and their name in reports."""
+    """The boxes to pool: ``rois`` of a `Problem`, their name in reports, and who chose them."""
 
     name: str
     rois: FloatArray
+    is_chosen: bool = False  # by this program, if no file is given
 
 
 def read_features(
@@ -197,7 +198,7 @@ def read_boxes(
     if path is not None:
         numbers = _form_of(form.name or usual, features)
         table = _read_table(path, features, numbers)
-        size = features.size if form.normalized else None
+        size = features.size if form.normalized or numbers.of_size else None
         images = len(features.values)
         if numbers.of_last_cell:
             if form.normalized:
@@ -209,7 +210,7 @@ def read_boxes(
     if form not in (BoxForm(), BoxForm(usual)):
         raise ValueError("--box-format, --normalized and --degrees describe a file: give --boxes")
     with np.errstate(over="ignore", invalid="ignore"):  # a tiny scale makes an infinite picture
-        return _chosen_boxes(features)
+        return replace(_chosen_boxes(features), is_chosen=True)
 
 
 def _in_pixels(fractions: FloatArray, features: FeatureMap, spatial_scale: float) -> FloatArray:
@@ -248,27 +249,30 @@ def _chosen_boxes(features: FeatureMap) -> Boxes:
     return Boxes(name, _whole_and_parts(features.size))
 
 
-def _form_of(name: str, features: FeatureMap) -> box_files.Form:
+def _form_of(name: str, features: FeatureMap) -> box_forms.Form:
     """Return the meaning of a box's numbers, which must be that of boxes of such features."""
-    form = box_files.FORMS[name]
+    form = box_forms.FORMS[name]
     if form.is_volume and not features.is_volume:
         raise ValueError(
-            f"--box-format {name}: {features.name} is a map, not a volume; {box_files.NEEDS_VOLUME}"
+            f"--box-format {name}: {features.name} is a map, not a volume; {box_forms.NEEDS_VOLUME}"
         )
     if features.is_volume and not form.is_volume:
-        allowed = ", ".join(box_files.VOLUME_FORMS)
+        allowed = ", ".join(box_forms.VOLUME_FORMS)
         raise ValueError(f"--box-format {name}: {features.name} is a volume: give {allowed}")
     return form
 
 
-def _read_table(path: str, features: FeatureMap, form: box_files.Form) -> box_files.Table:
+def _read_table(path: str, features: FeatureMap, form: box_forms.Form) -> box_files.Table:
     suffix = Path(path).suffix.lower()
     if suffix in ARRAYS:
         return box_files.from_array(read_array(path, "boxes"), path, form)
-    if suffix == ".json":
-        image = None if features.built_in else features.name
+    image = None if features.built_in or features.made else features.name
+    if suffix in (".json", ".geojson"):
         return box_files.from_json(read_text(path), path, image, form)
-    return box_files.from_csv(read_text(path), path, form)
+    if suffix == ".xml":
+        found = annotation_files.of_voc(read_text(path), path)
+        return box_files.from_corners(found, path, "object", form)
+    return box_files.from_csv(read_text(path), path, form, image)
 
 
 def read_array(path: str, key: str) -> NDArray[Any]:

@@ -45,6 +45,7 @@ __all__ = [
 FloatArray = NDArray[np.float32]
 
 ROUNDINGS = 64  # of the largest value: an upper bound for sums in different orders
+_POSITIONS = 8  # roundings of a position, with the slopes of both axes
 _MANY = 8  # boxes, and channels, that must follow rules to be named without a doubt
 _OTHER_BOXES = 7  # boxes that distinguish an unknown function's rules from chance matches
 _COUNTED = 32  # bins of which the rules are counted that change them
@@ -190,6 +191,8 @@ def _explain_bin(
     assert ours is not None
     assert theirs is not None
     if broken := _broken(place, names, (ours, theirs), values, problem):
+        if _is_near(*values, _position_roundings(place, (ours, theirs), problem)):
+            broken = ["positions are rounded otherwise"]
         return Verdict([], "; ".join([*remarks, *broken]))
     verdict = _exchange(place, theirs, ours, values, problem)
     return Verdict(verdict.reasons, "; ".join(filter(None, [*remarks, verdict.remark])))
@@ -231,6 +234,13 @@ def _roundings(problem: Problem, values: tuple[float, float]) -> float:
     """Return how much the results of the same sum may differ."""
     largest = max([problem.largest, *(abs(value) for value in values if math.isfinite(value))])
     return ROUNDINGS * largest * float(np.finfo(np.float32).eps)
+
+
+def _position_roundings(place: Place, rules: tuple[Rules, Rules], problem: Problem) -> float:
+    """Return how much values may differ whose samples are at positions that are rounded."""
+    cells = [abs(end) for each in rules for end in box_in_cells(each, place)]
+    farthest = max((cell for cell in cells if math.isfinite(cell)), default=0.0)
+    return _POSITIONS * farthest * problem.largest * float(np.finfo(np.float32).eps)
 
 
 def _is_near(value: float, other: float, allowed: float) -> bool:
