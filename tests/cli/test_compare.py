@@ -310,8 +310,8 @@ def test_what_looks_like_a_slip_is_noted(hint: str, capsys: pytest.CaptureFixtur
     given = ["compare", save_map(), "--boxes", "boxes.csv", "--systems", "mmcv.roi_align"]
     assert main([*given, *arguments]) == 0
     assert hint in " ".join(capsys.readouterr().out.split())
-    for fine in ([], ["--normalized"]):
-        Path("boxes.csv").write_text(boxes if fine else "1,2,3,4\n")
+    for fine, text in (([], "1,2,3,4\n"), (["--normalized"], "0.1,0.2,0.3,1\n")):
+        Path("boxes.csv").write_text(text)
         assert main([*given, *fine]) == 0
         assert "note:" not in capsys.readouterr().out
 
