@@ -27,6 +27,7 @@ import numpy as np
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import PlatformError
 
 KERNELS = Path("roipool") / "kernels"
 ADDRESSES = runpy.run_path("roipool/_addresses.py")
@@ -69,6 +70,29 @@ int main(void) {
 """
 
 
+# What to install where no compiler is found, by `sys.platform`; docs/install.md says more.
+NO_COMPILER = {
+    "darwin": "run `xcode-select --install`, and `brew install libomp` for more than one thread",
+    "win32": (
+        "install LLVM, or Visual Studio's component 'C++ Clang Compiler for Windows', and put the "
+        "folder of clang-cl on PATH"
+    ),
+    "": (
+        "run `apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora), `apk add g++` "
+        "(Alpine), or `conda install cxx-compiler`"
+    ),
+}
+
+
+def no_compiler(program: str, problem: str) -> PlatformError:
+    """Return the error of a missing compiler, which says what to install on this system."""
+    advice = NO_COMPILER.get(sys.platform, NO_COMPILER[""])
+    return PlatformError(
+        f"roipool is compiled from C++, and the compiler {program!r} {problem}: {advice}; or "
+        "install a wheel, which needs none"
+    )
+
+
 # One module for every Python since 3.11, by the limited API. Free-threaded ones had none
 # before 3.15.
 LIMITED_API = sys.implementation.name == "cpython" and not sysconfig.get_config_var(
@@ -106,6 +130,7 @@ class BuildWithEngines(build_ext):
         """Add what this compiler can do to `ext` and build it."""
         if self.compiler.compiler_type == "msvc":
             self.use_clang_cl(ext)
+        self.check_compiler()
         if os.environ.get("ROIPOOL_NO_OPENMP", "") in ("", "0"):
             self.add_openmp(ext)
         else:
@@ -124,6 +149,16 @@ class BuildWithEngines(build_ext):
             ext.extra_objects += pool.map(lambda job: job(), jobs)
         ext.sources, ext.depends = [], ext.sources + ext.depends  # `build_module` compiled them
         super().build_extension(ext)
+
+    def check_compiler(self) -> None:
+        """Raise the error that says what to install if there is no compiler of C++."""
+        command = getattr(self.compiler, "compiler_so_cxx", None)
+        program = (command or getattr(self.compiler, "compiler_so", None) or ["clang-cl"])[0]
+        if shutil.which(program) is None:
+            raise no_compiler(program, "is not on PATH")
+        # The compiler of macOS is on PATH before it is installed.
+        if not self.compiles("int main() { return 0; }", []):
+            raise no_compiler(program, "does not compile an empty program")
 
     def build_module(self, ext: Extension) -> str:
         """Compile what Cython made; return the object's path.
@@ -191,10 +226,7 @@ class BuildWithEngines(build_ext):
         """
         program = shutil.which("clang-cl")
         if program is None:
-            raise RuntimeError(
-                "roipool needs clang-cl on Windows: install LLVM, or Visual Studio's component "
-                "'C++ Clang Compiler for Windows', and put its folder on PATH"
-            )
+            raise no_compiler("clang-cl", "is not on PATH")
         self.compiler.initialize()
         self.compiler.cc = program
         answer = subprocess.run(

@@ -59,7 +59,8 @@ class Definition(NamedTuple):
     sampling : tuple of int
         Samples per bin, vertically and horizontally; 0 is adaptive.
     aligned : bool
-        Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``.
+        Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``; of crops, whether samples
+        outside the map are those at its edge.
     angle_scale : float
         Multiplies a box's angle to give radians, counter-clockwise.
     offset_factor : float
@@ -308,7 +309,7 @@ OPS: dict[str, Op] = {
                     by_boxes="crop_antialias",
                 ),
             },
-            placing=(),
+            placing=("border",),
             form=CROPS,
             filling="extrapolation_value",
             dtypes=FLOATS_AND_BYTES,

@@ -63,4 +63,5 @@ PooledDType: TypeAlias = DTypeLike | TensorDType  # of pooled values
 
 Mode: TypeAlias = Literal["avg", "max"]
 Method: TypeAlias = Literal["bilinear", "nearest"]
+Border: TypeAlias = Literal["constant", "edge"]
 AngleUnit: TypeAlias = Literal["radians", "degrees"]

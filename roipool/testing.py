@@ -61,6 +61,7 @@ def assert_conforms(
     strict: bool = False,
     python: str | None = None,
     seconds: float = SECONDS,
+    isolated: bool = True,
 ) -> list[Report]:
     """Check that an implementation computes what a system defines.
 
@@ -106,7 +107,11 @@ def assert_conforms(
     python : str, optional
         The interpreter in which to run an implementation given by name.
     seconds : float
-        Time limit of one call of an implementation given by name.
+        Time limit of one call of an implementation in a separate process.
+    isolated : bool
+        Whether functions run in a separate process, so that one that crashes or hangs fails the
+        call instead of ending the tests. Functions that another process cannot import by the name
+        of their module or file, such as closures, run in this process in any case.
 
     Returns
     -------
@@ -130,7 +135,9 @@ def assert_conforms(
     >>> report.conforms
     True
     """
-    process = {"seconds": seconds} | ({} if python is None else {"python": python})
+    process = {"seconds": seconds, "isolated": isolated} | (
+        {} if python is None else {"python": python}
+    )
     request = Request(
         implementation,
         semantics,

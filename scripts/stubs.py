@@ -89,6 +89,7 @@ MODULES = {
     "VolumeLayout": "roipool._layout",
     "AngleUnit": "roipool._types",
     "DTypeLike": "numpy.typing",
+    "Border": "roipool._types",
     "Method": "roipool._types",
     "Mode": "roipool._types",
 }

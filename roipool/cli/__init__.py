@@ -58,7 +58,17 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: "):
+            message += self._near(message.split()[2].partition("=")[0])
         self.exit(_BAD_INPUT, f"roipool: error: {_one_line(message)} (see {self.prog} --help)\n")
+
+    def _near(self, option: str) -> str:
+        """Return a hint at the option of this program or its commands that looks like another."""
+        choices = [each.choices for each in self._actions if isinstance(each.choices, dict)]
+        parsers = [self, *(parser for each in choices for parser in each.values())]
+        known = {name for parser in parsers for name in parser._option_string_actions}
+        near = difflib.get_close_matches(option, sorted(known), 1) if option[:1] == "-" else []
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 class _PrintCompletion(argparse.Action):

@@ -6,7 +6,7 @@ from dask.array import Array
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from roipool._layout import Layout, VolumeLayout
-from roipool._types import AngleUnit, Method, Mode
+from roipool._types import AngleUnit, Border, Method, Mode
 from roipool.dask._calls import chunk_order as chunk_order
 
 @overload
@@ -172,6 +172,7 @@ def crop_and_resize(
     *,
     method: Method = "bilinear",
     antialias: bool = False,
+    border: Border = "constant",
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
     dtype: DTypeLike | None = None,

@@ -6,7 +6,7 @@ from jax import Array
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from roipool._layout import Layout, VolumeLayout
-from roipool._types import AngleUnit, Method, Mode
+from roipool._types import AngleUnit, Border, Method, Mode
 from roipool.jax._transport import transport as transport
 
 def assign_levels(
@@ -374,6 +374,7 @@ def crop_and_resize(
     *,
     method: Method = "bilinear",
     antialias: bool = False,
+    border: Border = "constant",
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
     dtype: DTypeLike | None = None,
@@ -387,6 +388,7 @@ def crop_and_resize_backward(
     *,
     method: Method = "bilinear",
     antialias: bool = False,
+    border: Border = "constant",
     layout: Layout = "NCHW",
     out: None = None,
 ) -> Array: ...
@@ -397,6 +399,7 @@ def crop_and_resize_backward_boxes(
     box_indices: Array | ArrayLike,
     *,
     antialias: bool = False,
+    border: Border = "constant",
     layout: Layout = "NCHW",
 ) -> Array: ...
 def multilevel_roi_align(

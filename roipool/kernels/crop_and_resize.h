@@ -5,6 +5,8 @@
 // bilinear ROIPooling and ONNX Runtime's CropAndResize. TensorFlow leaves the last one where
 // rounding puts it, which for a box that ends at 1 can be just outside the map: its own definitions
 // are below.
+//
+// With `axis.aligned`, a sample outside the map is that at its edge instead.
 #pragma once
 #include "sample.h"
 
@@ -74,11 +76,19 @@ ROIPOOL_HD bool is_on_map(const Axis<T>& axis, T position) {
   return position >= T(0) && position <= T(axis.size - 1);
 }
 
+// Where an output cell reads the map, which may be outside it.
+template <typename T>
+ROIPOOL_HD T read_position(const Axis<T>& axis, const CropGrid<T>& grid, int cell) {
+  const T position = grid.position(cell);
+  if (!axis.aligned || !is_finite(position)) return position;
+  return minimum(maximum(position, T(0)), T(axis.size - 1));
+}
+
 // Adds the sample of an output cell inside the map to the sink.
 template <typename T, typename Sink>
 ROIPOOL_HD void add_bilinear_cell(const Axis<T>& axis, const CropGrid<T>& grid, int cell,
                                   Sink& sink) {
-  const T position = grid.position(cell);
+  const T position = read_position(axis, grid, cell);
   const int low = cell_at(floor_of(position), axis.size);
   const int high = cell_at(ceil_of(position), axis.size);
   const T fraction = position - floor_of(position);
@@ -92,7 +102,8 @@ ROIPOOL_HD void add_bilinear_crop(const Axis<T>& axis, const CropGrid<T>& grid, 
                                   int last_bin, Sink& sink) {
   for (int cell = first_bin; cell < last_bin; ++cell) {
     sink.begin_bin(cell, 1);
-    if (is_on_map(axis, grid.position(cell))) add_bilinear_cell(axis, grid, cell, sink);
+    if (!is_on_map(axis, read_position(axis, grid, cell))) continue;
+    add_bilinear_cell(axis, grid, cell, sink);
   }
 }
 
@@ -101,7 +112,7 @@ ROIPOOL_HD void add_nearest_crop(const Axis<T>& axis, const CropGrid<T>& grid, i
                                  int last_bin, Sink& sink) {
   for (int cell = first_bin; cell < last_bin; ++cell) {
     sink.begin_bin(cell, 1);
-    const T position = grid.position(cell);
+    const T position = read_position(axis, grid, cell);
     if (!is_on_map(axis, position)) continue;
     sink.add(0, whole_cell<T>(cell_at(round_half_away(position), axis.size)));
   }
@@ -134,13 +145,18 @@ struct Triangle {
     return minimum((T(cell) - low_foot.sum) - low_foot.error,
                    (high_foot.sum - T(cell)) + high_foot.error);
   }
+  // Whether a cell of the map is inside the filter: around an output cell far outside it, none is.
+  ROIPOOL_HD bool reaches(const Axis<T>& axis) const {
+    return height(clamp(to_wide_int(centre), 0, axis.size - 1)) > T(0);
+  }
   // The derivative of the height by the centre; that by the distance of the feet is 1.
   ROIPOOL_HD T slope(wide_int cell) const {
     return T(cell) > centre ? T(1) : (T(cell) < centre ? T(-1) : T(0));
   }
 };
 
-// Heights under a wider filter are all alike, and their sum must not overflow.
+// Heights under a wider filter are all alike, and their sum must not overflow. An output cell
+// farther from the map than that reaches none of its cells.
 const float greatest_width = 1.2379400392853803e27f;  // 2^90
 
 template <typename T>
@@ -193,11 +209,11 @@ ROIPOOL_HD void crop_antialias(const Axis<T>& axis, int first_bin, int last_bin,
   const T by_high = step < T(0) ? -cells_per_box : cells_per_box;
   for (int cell = first_bin; cell < last_bin; ++cell) {
     sink.begin_bin(cell, 1);
-    const T position = grid.position(cell);
-    if (!is_on_map(axis, position) || !is_finite(width)) continue;
-    if (width > T(1)) {
-      add_triangle(axis, triangle_at(position, width), by_high,
-                   crop_position_gradient(axis, grid, cell), sink);
+    const T read = read_position(axis, grid, cell);
+    if (!is_on_map(axis, read) || !is_finite(width)) continue;
+    const Triangle<T> filter = triangle_at(grid.position(cell), width);
+    if (width > T(1) && filter.reaches(axis)) {
+      add_triangle(axis, filter, by_high, crop_position_gradient(axis, grid, cell), sink);
     } else {
       add_bilinear_cell(axis, grid, cell, sink);
     }

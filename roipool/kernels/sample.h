@@ -25,7 +25,8 @@ struct Axis {
   wide_int size;      // cells of the map along this axis
   int bins;           // bins of the output along this axis
   wide_int sampling;  // samples per bin; 0 or less: as many as the bin is long, rounded up
-  bool aligned;       // shift by half a cell, so that cell 0 covers [-0.5, 0.5]
+  bool aligned;       // shift by half a cell, so that cell 0 covers [-0.5, 0.5]; of crops: hold
+                      //   samples outside the map at its edge
   bool vertical;      // rows rather than columns
   BinOffsets<T> offsets;
 };

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call
-from roipool._types import AnyArray, ArrayT, Bytes, Method, Numbers, PooledDType
+from roipool._types import AnyArray, ArrayT, Border, Bytes, Method, Numbers, PooledDType
 
 METHODS: dict[Method, Definition] = {
     "bilinear": Definition("crop_bilinear"),
@@ -24,14 +24,14 @@ METHODS: dict[Method, Definition] = {
 ANTIALIAS = Definition("crop_antialias")
 
 
-def definition(method: str, antialias: bool) -> Definition:
+def definition(method: str, antialias: bool, border: str) -> Definition:
     """Return the definition with these options, checked."""
     placed = METHODS[check.choice("method", method, tuple(METHODS))]
-    if not check.flag("antialias", antialias):
-        return placed
-    if method != "bilinear":
-        raise ValueError(f"antialias must be False with method={method!r}, got True")
-    return ANTIALIAS
+    if check.flag("antialias", antialias):
+        if method != "bilinear":
+            raise ValueError(f"antialias must be False with method={method!r}, got True")
+        placed = ANTIALIAS
+    return placed._replace(aligned=check.choice("border", border, get_args(Border)) == "edge")
 
 
 @overload
@@ -43,6 +43,7 @@ def crop_and_resize(
     *,
     method: Method = ...,
     antialias: bool = ...,
+    border: Border = ...,
     extrapolation_value: float = ...,
     layout: Layout = ...,
     dtype: None = ...,
@@ -57,6 +58,7 @@ def crop_and_resize(
     *,
     method: Method = ...,
     antialias: bool = ...,
+    border: Border = ...,
     extrapolation_value: float = ...,
     layout: Layout = ...,
     dtype: PooledDType,
@@ -71,6 +73,7 @@ def crop_and_resize(
     *,
     method: Method = ...,
     antialias: bool = ...,
+    border: Border = ...,
     extrapolation_value: float = ...,
     layout: Layout = ...,
     dtype: PooledDType | None = ...,
@@ -85,6 +88,7 @@ def crop_and_resize(
     *,
     method: Method = "bilinear",
     antialias: bool = False,
+    border: Border = "constant",
     extrapolation_value: float = 0.0,
     layout: Layout = "NCHW",
     dtype: PooledDType | None = None,
@@ -116,8 +120,12 @@ def crop_and_resize(
         of the cells around its position, weighted by a triangle that falls to 0 at the positions
         of its neighbours. Only for bilinear crops. An axis that is not made smaller is
         interpolated as without it.
+    border : {"constant", "edge"}
+        The value of output cells outside the map: `extrapolation_value`, or that of the cell at
+        the edge of the map; "edge" for crops of pictures, see Notes.
     extrapolation_value : float
-        Value of output cells outside the map.
+        Value of output cells outside the map with ``border="constant"``, and of those at NaN or
+        infinite coordinates.
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features` and of the result.
     dtype : str or dtype, optional
@@ -152,20 +160,25 @@ def crop_and_resize(
 
     Notes
     -----
-    Output cells at NaN or infinite coordinates are outside the map. Definition: TensorFlow's
+    Output cells at NaN or infinite coordinates get `extrapolation_value`. Definition: TensorFlow's
     ``tf.image.crop_and_resize``, except that the last row and column of cells are exactly on the
     edge of the box, as in OpenVINO's bilinear ROIPooling and ONNX Runtime's CropAndResize.
     TensorFlow computes these positions with rounding, so the last cell can be slightly off the
     edge. For some boxes that end at 0 or 1, it is then outside the map and gets the extrapolation
     value. ``roipool.compat.tensorflow`` reproduces this.
 
-    `antialias` weighs as Pillow's ``resize`` with ``BILINEAR`` and torchvision's ``resize`` with
-    ``antialias=True``: weights of cells inside the map sum to 1. Those name a box by the edges of
-    its first and last pixels, so that its positions are half a step inside it: the crop of columns
-    a to b of a picture W wide in n pixels is that of the fractions ``(a + s - 0.5) / (W - 1)`` and
-    ``(b - s - 0.5) / (W - 1)``, where ``s = (b - a) / (2 * n)``. The triangle of a single output
-    cell along an axis is as wide as the box to either side. Coordinates whose distance overflows
-    are outside the map.
+    With ``antialias=True`` and ``border="edge"``, crops are those of Pillow's ``resize`` with
+    ``BILINEAR`` and torchvision's ``resize`` with ``antialias=True``: weights of cells inside the
+    map sum to 1. Those name a box by the edges of its first and last pixels, so that its positions
+    are half a step inside it: the crop of columns a to b of a picture W wide in n pixels is that of
+    the fractions ``(a + s - 0.5) / (W - 1)`` and ``(b - s - 0.5) / (W - 1)``, where
+    ``s = (b - a) / (2 * n)``. Where a box at the edge of the picture is made larger, these are up
+    to half a pixel outside the centres of the outermost pixels, and ``border="constant"`` would
+    frame the crop with `extrapolation_value`.
+
+    The triangle of a single output cell along an axis is as wide as the box to either side. With
+    ``border="edge"``, a triangle outside the map that reaches some of its cells is their weighted
+    mean. Coordinates whose distance overflows get `extrapolation_value`.
 
     Examples
     --------
@@ -188,11 +201,17 @@ def crop_and_resize(
     >>> roipool.crop_and_resize(
     ...     stripes, [[0, 0, 0, 1]], [0], (1, 5), antialias=True, dtype=np.uint8)
     array([[[[3, 4, 4, 4, 3]]]], dtype=uint8)
+
+    Two pixels, made twice as long as Pillow does: the outer positions are outside their centres.
+
+    >>> two = np.array([[[[10.0, 20.0]]]])
+    >>> roipool.crop_and_resize(two, [[0, -0.25, 0, 1.25]], [0], (1, 4), border="edge")
+    array([[[[10. , 12.5, 17.5, 20. ]]]])
     """
     with Call(CROPS, features=features, boxes=boxes, box_indices=box_indices, out=out) as call:
         filling = check.any_float("extrapolation_value", extrapolation_value)
         maps, regions, pooling = call.checked_forward(
-            definition(method, antialias),
+            definition(method, antialias, border),
             crop_size,
             layout,
             filling,
@@ -211,6 +230,7 @@ def crop_and_resize_backward(
     *,
     method: Method = "bilinear",
     antialias: bool = False,
+    border: Border = "constant",
     layout: Layout = "NCHW",
     out: ArrayT | None = None,
 ) -> ArrayT:
@@ -225,7 +245,7 @@ def crop_and_resize_backward(
         Shape of the features, in the order of `layout`.
     out : ndarray, optional
         Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    boxes, box_indices, method, antialias, layout
+    boxes, box_indices, method, antialias, border, layout
         As in :func:`crop_and_resize`.
 
     Returns
@@ -253,7 +273,7 @@ def crop_and_resize_backward(
     with Call(
         CROPS, grad_output=grad_output, boxes=boxes, box_indices=box_indices, out=out
     ) as call:
-        checked = call.checked_backward(definition(method, antialias), input_shape, layout)
+        checked = call.checked_backward(definition(method, antialias, border), input_shape, layout)
         return call.average_backward(*checked)
 
 
@@ -265,6 +285,7 @@ def crop_and_resize_backward_boxes(
     box_indices: Numbers,
     *,
     antialias: bool = ...,
+    border: Border = ...,
     layout: Layout = ...,
 ) -> NDArray[np.floating[Any]]: ...
 @overload
@@ -275,6 +296,7 @@ def crop_and_resize_backward_boxes(
     box_indices: Numbers,
     *,
     antialias: bool = ...,
+    border: Border = ...,
     layout: Layout = ...,
 ) -> ArrayT: ...
 @by_front_end
@@ -285,6 +307,7 @@ def crop_and_resize_backward_boxes(
     box_indices: Numbers,
     *,
     antialias: bool = False,
+    border: Border = "constant",
     layout: Layout = "NCHW",
 ) -> ArrayT:
     """Return the gradient of bilinear :func:`crop_and_resize` with respect to the boxes.
@@ -295,7 +318,7 @@ def crop_and_resize_backward_boxes(
         Gradient of the crops, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : ndarray
         The maps, in grad_output's dtype.
-    boxes, box_indices, antialias, layout
+    boxes, box_indices, antialias, border, layout
         As in :func:`crop_and_resize`.
 
     Returns
@@ -325,5 +348,5 @@ def crop_and_resize_backward_boxes(
     with Call(
         CROPS, grad_output=grad_output, features=features, boxes=boxes, box_indices=box_indices
     ) as call:
-        checked = call.checked_backward_boxes(definition("bilinear", antialias), layout)
+        checked = call.checked_backward_boxes(definition("bilinear", antialias, border), layout)
         return check.swap_xy(call.average_backward_boxes(*checked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from roipool.reference._inputs import (
     DType,
     Floats,
     Pair,
+    Scalar,
     Size,
     as_pair,
     as_real,
@@ -40,6 +41,8 @@ def filter_width(place: Place) -> float:
         side = (real(place.last) - real(place.first)) * real(place.size - 1)
         return abs(float(side / real(max(place.bins - 1, 1))))
 
+
+WIDEST = 2.0**90  # a filter; cells farther away read the edge of the map
 
 Derivatives = tuple[Fraction, Fraction, Fraction]  # a weight, its slopes for position and width
 
@@ -66,17 +69,26 @@ def _mean(at: float, width: float, size: int) -> dict[int, Derivatives]:
     }
 
 
-def filtered(place: Place, at: float) -> dict[int, Derivatives] | None:
+def held(border: str, at: Scalar, place: Place) -> Scalar:
+    """The position where a sample reads the map: one outside it is held with border "edge"."""
+    if border == "constant" or not np.isfinite(at):
+        return at
+    return min(max(at, place.real(0)), place.real(place.size - 1))
+
+
+def filtered(place: Place, at: float, border: str) -> dict[int, Derivatives] | None:
     """The weights under the filter of antialiased crops, with their slopes.
 
-    None on an axis that is not made smaller, where one sample is interpolated.
+    None on an axis that is not made smaller, and outside the map where no cell is under the filter:
+    there one sample is interpolated.
     """
     width = filter_width(place)
-    if not np.isfinite(width) or not 0 <= at <= place.size - 1:
+    inside = 0 <= at <= place.size - 1 if border == "constant" else np.isfinite(at)
+    if not np.isfinite(width) or not inside:
         return {}
     if width <= 1:
         return None
-    return _mean(at, width, place.size)
+    return _mean(at, min(width, WIDEST), place.size) or None
 
 
 def _define(
@@ -86,21 +98,25 @@ def _define(
     method: str = "bilinear",
     ratio_first: bool = False,
     antialias: bool = False,
+    border: str = "constant",
 ) -> Callable[[Pair, Pair], Definition]:
     """From the numbers of cells and the size of a map to the cells of crops."""
     if method not in ("bilinear", "nearest"):
         raise ValueError(f"method must be 'bilinear' or 'nearest', got {method!r}")
     if antialias and method != "bilinear":
         raise ValueError(f"antialias must be False with method={method!r}, got True")
+    if border not in ("constant", "edge"):
+        raise ValueError(f"border must be 'constant' or 'edge', got {border!r}")
     real, rounded = as_real(dtype), ROUNDINGS[rules.nearest]
     if pinned and rules.spread == "corners":
         rules = replace(rules, spread="exact corners")
 
     def of_maps(bins: Pair, size: Pair) -> Definition:
         def line(place: Place) -> Line:
-            at = spread_position(rules, place, ratio_first=ratio_first)
+            position = spread_position(rules, place, ratio_first=ratio_first)
+            at = held(border, position, place)
             cells = neighbours(rules, at, place.size, real)
-            means = filtered(place, float(at)) if antialias else None
+            means = filtered(place, float(position), border) if antialias else None
             if means is not None:
                 cells = [(cell, float(weight)) for cell, (weight, _, _) in means.items()]
             if cells and method == "nearest":
@@ -127,6 +143,7 @@ def crop_and_resize(
     *,
     method: str = "bilinear",
     antialias: bool = False,
+    border: str = "constant",
     extrapolation_value: float = 0.0,
     layout: str = "NCHW",
     pinned: bool = True,
@@ -139,7 +156,9 @@ def crop_and_resize(
     If `pinned`, the last cell of a side lies exactly on the box's last edge, else where rounding
     puts it, as in TensorFlow: perhaps just outside the map.
     """
-    definition = _define(rules, coordinate_dtype, pinned, method, antialias=antialias)
+    definition = _define(
+        rules, coordinate_dtype, pinned, method, antialias=antialias, border=border
+    )
     crops = Averages(definition, boxes, box_indices, layout)
     return crops.forward(features, crop_size, extrapolation_value)
 
@@ -152,6 +171,7 @@ def crop_and_resize_backward(
     *,
     method: str = "bilinear",
     antialias: bool = False,
+    border: str = "constant",
     layout: str = "NCHW",
     pinned: bool = True,
     coordinate_dtype: DType = np.float64,
@@ -161,7 +181,9 @@ def crop_and_resize_backward(
 
     `pinned` is as for `crop_and_resize`.
     """
-    definition = _define(rules, coordinate_dtype, pinned, method, antialias=antialias)
+    definition = _define(
+        rules, coordinate_dtype, pinned, method, antialias=antialias, border=border
+    )
     crops = Averages(definition, boxes, box_indices, layout)
     return crops.backward(grad_output, input_shape)
 
@@ -173,6 +195,7 @@ def crop_and_resize_backward_boxes(
     box_indices: Array,
     *,
     antialias: bool = False,
+    border: str = "constant",
     layout: str = "NCHW",
     pinned: bool = True,
     coordinate_dtype: DType = np.float64,
@@ -185,9 +208,10 @@ def crop_and_resize_backward_boxes(
     """
     real = as_real(coordinate_dtype)
     if antialias:
-        definition = _define(rules, coordinate_dtype, pinned, antialias=True)
+        definition = _define(rules, coordinate_dtype, pinned, antialias=True, border=border)
         crops = Averages(definition, boxes, box_indices, layout)
-        return _filtered_backward_boxes(crops, grad_output, features, rules, coordinate_dtype)
+        ends = partial(_by_ends, rules, border)
+        return _filtered_backward_boxes(crops, grad_output, features, ends, coordinate_dtype)
 
     def slopes_in(size: Pair) -> Slopes:
         def slopes_at(sample: Sample) -> tuple[list[Pixel], list[Pixel]]:
@@ -211,7 +235,7 @@ def crop_and_resize_backward_boxes(
 
         return moves
 
-    definition = _define(rules, coordinate_dtype, pinned, ratio_first=not pinned)
+    definition = _define(rules, coordinate_dtype, pinned, ratio_first=not pinned, border=border)
     crops = Averages(definition, boxes, box_indices, layout)
     return crops.backward_boxes(grad_output, features, slopes_in, motion)
 
@@ -222,8 +246,12 @@ def _share(p: int, bins: int, size: int) -> tuple[float, float]:
     return (size - 1) * (1 - fraction), (size - 1) * fraction
 
 
+Weights = dict[int, Fraction]
+Ends = Callable[[Place], tuple[Weights, tuple[Weights, Weights]]]
+
+
 def _filtered_backward_boxes(
-    crops: Averages, grad_output: Array, features: Array, rules: Rules, dtype: DType
+    crops: Averages, grad_output: Array, features: Array, ends: Ends, dtype: DType
 ) -> Floats:
     """The gradient by both ends of every side: a mean changes as its filter moves and widens."""
     planes, upstream = to_nchw(features, crops.layout), to_nchw(grad_output, crops.layout)
@@ -235,7 +263,7 @@ def _filtered_backward_boxes(
             continue
         y1, x1, y2, x2 = boxes[k][1]
         places = places_of((x1, y1, x2, y2), (ph, pw), bins, size, real=real)
-        (rows, by_rows), (columns, by_columns) = (_by_ends(rules, place) for place in places)
+        (rows, by_rows), (columns, by_columns) = map(ends, places)
         for end in range(2):
             down = _products(by_rows[end], columns)
             across = _products(rows, by_columns[end])
@@ -245,15 +273,12 @@ def _filtered_backward_boxes(
     return grad
 
 
-Weights = dict[int, Fraction]
-
-
-def _by_ends(rules: Rules, place: Place) -> tuple[Weights, tuple[Weights, Weights]]:
+def _by_ends(rules: Rules, border: str, place: Place) -> tuple[Weights, tuple[Weights, Weights]]:
     """The weights of a cell of the crop on one axis, and their derivatives by the side's ends."""
     at = spread_position(replace(rules, spread="exact corners"), place)
-    weighted = filtered(place, float(at))
+    weighted = filtered(place, float(at), border)
     if weighted is None:
-        low, high, before, after = floor_and_ceil(at, place.size, place.real)
+        low, high, before, after = floor_and_ceil(held(border, at, place), place.size, place.real)
         rise = Fraction(1 if low < high else 0)
         # Both are one cell where the position is one: no slope.
         weighted = {high: (Fraction(after), rise, Fraction(0))}

@@ -124,6 +124,7 @@ DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "num_orientations": _orientations,
     "angle_unit": _one_of("radians", "degrees"),
     "extrapolation_value": _outside,
+    "border": _one_of("constant", "edge"),
     "coordinate_transformation_mode": _one_of("half_pixel", "output_half_pixel"),
     "aligned_mode": _one_of("asymmetric", "half_pixel_for_nn", "half_pixel"),
     "exact_gradient": _flag,

@@ -185,6 +185,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
         (np.array(["avg", "max"]), (TypeError, ValueError)),
     ],
     "method": [("cubic", ValueError), ("", ValueError)],
+    "border": [("edges", ValueError), ("", ValueError), (None, (TypeError, ValueError))],
     "angle_unit": [("turns", ValueError), ("", ValueError), (None, (TypeError, ValueError))],
     "input_shape": NOT_SHAPES,
     "out": [

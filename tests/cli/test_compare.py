@@ -310,8 +310,8 @@ def test_what_looks_like_a_slip_is_noted(hint: str, capsys: pytest.CaptureFixtur
     given = ["compare", save_map(), "--boxes", "boxes.csv", "--systems", "mmcv.roi_align"]
     assert main([*given, *arguments]) == 0
     assert hint in " ".join(capsys.readouterr().out.split())
-    for fine in ([], ["--normalized"]):
-        Path("boxes.csv").write_text(boxes if fine else "1,2,3,4\n")
+    for fine, text in (([], "1,2,3,4\n"), (["--normalized"], "0.1,0.2,0.3,1\n")):
+        Path("boxes.csv").write_text(text)
         assert main([*given, *fine]) == 0
         assert "note:" not in capsys.readouterr().out
 
@@ -383,6 +383,18 @@ def test_every_rule_has_few_words() -> None:
                 known = alternative(field, getattr(rules, field))
                 assert known is not None
                 assert known.brief
+
+
+def test_every_rule_that_differs_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are ordered by the number of bins that each changes: not those of the worst bin only."""
+    systems = ["--systems", "torchvision.roi_pool,mmcv.roi_pool"]
+    options = ["--spatial-scale", "1/16", "--make", "2x45x80"]
+    assert main(["compare", *systems, *options, "--reference", "torchvision.roi_pool"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "mmcv.roi_pool: a pixel is added to the box, not a cell, the box is not rounded, "
+        "small boxes stay as they are"
+    ) in printed
 
 
 def test_library_does_not_import_the_program() -> None:

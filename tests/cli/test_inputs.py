@@ -12,6 +12,9 @@ from _support.cli_runs import FAST, fails, given_to_a_system, save_map
 from _support.platforms import needs_matplotlib
 
 from roipool.cli import main
+from roipool.compat import tensorflow
+from roipool.tools.compare.engines import ENGINES
+from roipool.tools.compare.systems import SYSTEMS
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -188,7 +191,7 @@ NOT_BOXES = {
     "bad.json": ("[[1,2,3,4]", "not valid JSON"),
     "deep.json": ("[" * 100_000, "deep.json: "),
     "number.json": ("3", "the boxes must be a list, not 3"),
-    "object.json": ("{}", "needs 'boxes' or COCO's 'annotations'"),
+    "object.json": ("{}", "needs 'boxes', COCO's 'annotations', LabelMe's"),
     "three.json": ("[[1,2,3,4],[1,2,3]]", "box 2: 3 numbers"),
     "word.json": ('[[1,2,3,"4"]]', "box 1: '4' is a string"),
     "null.json": ("[[1,2,3,null]]", "box 1: None is not a number"),
@@ -289,6 +292,42 @@ def test_forms_of_boxes(form: str, row: list[float], normalized: bool, suffix: s
     options = ["--box-format", form, *(["--normalized"] if normalized else [])]
     given = given_to_a_system("map.npy", "--boxes", path, *options)
     np.testing.assert_allclose(given.rois, [[0, 2, 3, 8, 7]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5, 1 / 3, 0.3, 0.07])
+def test_fractions_of_tensorflow_are_returned_to_it(scale: float) -> None:
+    """TensorFlow gets the numbers of the file; a whole map of ones is pooled to ones."""
+    rng = np.random.default_rng(0)
+    for shape in [(1, 9, 12), (1, 8, 47), (1, 16, 15)]:
+        fractions = np.vstack([[[0, 0, 1, 1]], rng.uniform(-0.5, 1.5, (20, 4))])
+        np.savetxt("boxes.csv", fractions, header="y1,x1,y2,x2", delimiter=",", fmt="%.17g")
+        features = rng.uniform(1, 2, (1, *shape)).astype(np.float32)
+        np.save("map.npy", features)
+        given = given_to_a_system(
+            *("map.npy", "--boxes", "boxes.csv", "--spatial-scale", str(scale)),
+            *("--box-format", "tensorflow", "--output-size", "4"),
+        )
+        pooled = ENGINES["cpu"](SYSTEMS["tensorflow.crop_and_resize"])(given, "forward")
+        expected = tensorflow.crop_and_resize(
+            features.transpose(0, 2, 3, 1), fractions.astype(np.float32), [0] * 21, (4, 4)
+        )
+        assert (pooled[0] > 0).all()
+        outside = (pooled == 0) != (expected.transpose(0, 3, 1, 2) == 0)
+        assert not outside.any()
+        np.testing.assert_allclose(pooled, expected.transpose(0, 3, 1, 2), atol=2e-5)
+
+
+def test_fractions_of_tensorflow_are_not_pixels(capsys: pytest.CaptureFixture[str]) -> None:
+    save_map()
+    Path("boxes.csv").write_text("0,0,1,1\n")
+    Path("coco.json").write_text('{"annotations": [{"bbox": [1, 2, 8, 6]}]}')
+    form = ["--box-format", "tensorflow"]
+    error = fails(capsys, "map.npy", "--boxes", "boxes.csv", *form, "--normalized")
+    assert "--normalized: boxes of --box-format tensorflow are fractions" in error
+    error = fails(capsys, "map.npy", "--boxes", "coco.json", *form)
+    assert "annotation 1: 'bbox' is in pixels" in error
+    assert main(["compare", *FAST, "map.npy", "--boxes", "boxes.csv"]) == 0
+    assert "TensorFlow's --box-format tensorflow" in " ".join(capsys.readouterr().out.split())
 
 
 def test_boxes_with_an_angle() -> None:

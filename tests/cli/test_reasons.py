@@ -347,6 +347,21 @@ def test_a_gradient_that_is_no_derivative_is_named() -> None:
     assert words == "the same rules: only sums are rounded otherwise"
 
 
+def test_roundings_of_far_positions_break_no_rules() -> None:
+    rng = np.random.default_rng(3)
+    features = rng.standard_normal((1, 1, 8, 6000), np.float32)
+    rois = np.float32([[0, 5000.3, 1.1, 5711.7, 6.3], [0, 4100.9, 0.7, 5950.1, 7.7]])
+    problem = Problem(features, rois, Options((2, 3), 1.0, 2))
+    names = "roipool.roi_align_rotated", "roipool.roi_align"
+    comparison = compare({name: ENGINES["cpu"](SYSTEMS[name]) for name in names}, problem)
+    assert comparison is not None
+    first, second = (group.output for group in comparison.groups)
+    where = np.unravel_index(np.abs(first - second).argmax(), first.shape)
+    assert np.abs(first - second).max() > 1e-4  # more than roundings of the sums
+    verdict = explain(problem, "forward", names, tuple(map(int, where)), (first, second))
+    assert verdict == Verdict([], "positions are rounded otherwise")
+
+
 def test_nothing_is_guessed() -> None:
     """A result that no rules give is not explained."""
 
@@ -355,7 +370,7 @@ def test_nothing_is_guessed() -> None:
 
     problem = problem_of([[1, 1, 7, 7]], Options((2, 2)))
     verdict = verdict_of(problem, "a:b", "roipool.roi_align", wrong)
-    assert verdict == Verdict([], "no known rules give the result of a:b")
+    assert verdict == Verdict([], "no known rules give the result of a:b", unknown="a:b")
     for name in ("torchvision.roi_pool", "torchvision.roi_align[aligned]"):
         verdict = verdict_of(problem, name, "roipool.roi_align", wrong)
         assert verdict.words.startswith(f"{name} differs from its own rules here, which give ")

@@ -90,12 +90,6 @@ def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == printed
 
 
-def test_help_lists_the_systems(capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare("--help") == 0
-    listed = capsys.readouterr().out.split("systems of volumes:\n")[1].split("\n\n")[0]
-    assert listed.split() == list(VOLUME_SYSTEMS)
-
-
 @pytest.mark.parametrize("options", OPTIONS)
 def test_systems_get_the_volume_and_the_boxes(options: Options) -> None:
     problem = problem_of(options)

@@ -74,6 +74,12 @@ COCO = {
     "images": [{"id": 1, "file_name": "input.png"}, {"id": 2, "file_name": "b.png"}],
     "annotations": [{"image_id": 1, "bbox": [1, 2, 9, 8], "score": 0.5}],
 }
+VOC = (
+    b"<annotation><bndbox><xmin>2</xmin><ymin>3</ymin><xmax>8</xmax><ymax>7</ymax></bndbox>"
+    b"</annotation>"
+)
+LABELME = {"shapes": [{"points": [[1, 2], [8, 9]], "shape_type": "circle"}]}
+POLYGON = {"type": "Polygon", "coordinates": [[[2, 3], [8, 3], [8, 7], [2, 3]]]}
 INPUTS: dict[str, list[bytes]] = {
     ".png": [picture("PNG"), picture("PNG", "P"), picture("PNG", "LA"), picture("PNG", "I;16")],
     ".jpg": [picture("JPEG"), picture("JPEG", "CMYK")],
@@ -98,6 +104,9 @@ LISTS: dict[str, list[bytes]] = {
         json.dumps(content).encode()
         for content in (BOXES, {"boxes": BOXES}, COCO, [{"x1": 1, "y1": 2, "x2": 3, "y2": 4}])
     ],
+    ".xml": [VOC, VOC.replace(b"2", b"&lt;"), b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"],
+    ".geojson": [json.dumps(content).encode() for content in (POLYGON, LABELME)],
+    ".txt": [b"0 0.5 0.5 0.2 0.3\n7 0.1 0.1 0.2 0.2 0.9\n", b"1 0 0 1 0 1 1\n"],
     ".npy": [npy(np.array(BOXES)), npy(np.array(BOXES)[:, 1:].astype("f2")), npy(np.zeros(0))],
     ".npz": [npz(True, boxes=np.array(BOXES))],
 }
@@ -169,7 +178,18 @@ VALUES: dict[str, list[str]] = {
     "--json": ["out.json", "-", "no/where.json", ".", "", "input.png", "/dev/null", "a\0b"],
     "--save": ["out.png", "out.svg", "out.bmp", "/proc/self/mem.png"],
     "--html": ["out.html", "out.txt", ".", "no/where.html", "out.json"],
-    "--box-format": ["xywh", "cxcywh", "cxcywha", "yxyx", "", "x1y1", "zyxzyx", "xyzwhd"],
+    "--box-format": [
+        "xywh",
+        "yolo",
+        "tensorflow",
+        "cxcywh",
+        "cxcywha",
+        "yxyx",
+        "",
+        "x1y1",
+        "zyxzyx",
+        "xyzwhd",
+    ],
     "--make": ["2x8x9", "0x1x1", "9" * 30, "1x99999x99999", "1x1x1", "1x2x3x4"],
     "--gradients": ["features", "boxes", "features,boxes", "angles", ","],
     "--engines": ["cpu", "cuda,cpu", "cuda", "", "tpu"],

@@ -1,4 +1,4 @@
-"""A rebuild compiles only the sources that include the changed file."""
+"""Builds: only what includes a changed file is compiled; a missing compiler is reported."""
 
 from __future__ import annotations
 
@@ -50,14 +50,19 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def build(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Build in place."""
+    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    settings = {**os.environ, "ROIPOOL_NO_OPENMP": "1", **environment}
+    return subprocess.run(
+        command, cwd=tree, env=settings, capture_output=True, text=True, check=False
+    )
+
+
 def built(tree: Path, **environment: str) -> set[str]:
     """Build in place; return the recompiled objects."""
     objects = {path: path.stat().st_mtime_ns for path in tree.rglob("*.o")}
-    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    settings = {**os.environ, "ROIPOOL_NO_OPENMP": "1", **environment}
-    run = subprocess.run(
-        command, cwd=tree, env=settings, capture_output=True, text=True, check=False
-    )
+    run = build(tree, **environment)
     assert run.returncode == 0, run.stderr
     changed = {path for path in tree.rglob("*.o") if path.stat().st_mtime_ns != objects.get(path)}
     return {path.stem for path in changed}
@@ -103,3 +108,22 @@ def test_a_removed_header_is_noticed(tree: Path) -> None:
     (tree / KERNELS / "cpu" / "lanes.h").unlink()
     (tree / KERNELS / "cpu" / "average.cpp").write_text("static int average = 3;\n")
     assert built(tree) == {"average"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"PATH": "/nowhere", "CXX": "g++"}, "'g++' is not on PATH"),
+        ({"CXX": "false"}, "'false' does not compile an empty program"),
+    ],
+)
+def test_a_missing_compiler_is_said_in_one_sentence(
+    tree: Path, settings: dict[str, str], problem: str
+) -> None:
+    run = build(tree, **settings)
+    assert run.returncode == 1
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith(f"error: roipool is compiled from C++, and the compiler {problem}: ")
+    assert ("xcode-select" if sys.platform == "darwin" else "apt install g++") in last
+    assert "OpenMP" not in run.stderr
+    assert "Traceback" not in run.stderr

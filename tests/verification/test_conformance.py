@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,7 @@ from roipool.tools.conformance.cases import KINDS, KINDS_IN_WORDS
 from roipool.tools.conformance.names import resolved
 from roipool.tools.conformance.reports import Request
 from roipool.tools.conformance.rules import RULES
+from roipool.tools.random_calls.shrink import text_of
 
 # The toys truncate NaN, read cells of weight 0, and visit every sample of a huge box.
 FINITE = ("non-finite-boxes", "non-finite-cells", "huge-boxes", "empty-arrays")
@@ -579,3 +584,88 @@ def test_bad_tolerances(tmp_path: Path, text: str, message: str) -> None:
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         read_tolerances(str(path))
+
+
+# ---- Processes
+
+
+CRASHING = """
+import os
+
+import numpy as np
+
+from roipool.compat import torchvision
+
+
+def align(input, boxes, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=False):
+    if not np.isfinite(boxes).all():
+        os._exit(3)
+    return torchvision.roi_align(input, boxes, output_size, spatial_scale, sampling_ratio, aligned)
+
+
+def raw(input, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
+    size = pooled_h, pooled_w
+    return torchvision.roi_align(input, rois, size, spatial_scale, sampling_ratio, aligned)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Import a module of a folder that is in nobody's path."""
+    (tmp_path / "ops_of_a_test.py").write_text(CRASHING)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("ops_of_a_test")
+    del sys.modules["ops_of_a_test"]
+
+
+def test_a_function_that_crashes_ends_one_call(module: Any) -> None:
+    report = found(module.align, "torchvision.roi_align", without=())
+    assert {diagnosis.subject for diagnosis in report.diagnoses} == {"crashes"}
+    (diagnosis,) = report.diagnoses
+    assert diagnosis.words == "crashes: the process exits with status 3"
+    assert "non-finite-boxes" in diagnosis.kinds
+    lines = list(report.lines())
+    assert "    ordinary boxes: all right; wrong: non-finite-boxes" in lines
+    assert "    to leave these out: --without non-finite-boxes" in lines
+    more: dict[str, Any] = {"without": ["non-finite-boxes"], "random_calls": 0}
+    assert_conforms(module.align, "torchvision.roi_align", **more)
+
+
+def test_closures_and_functions_that_are_asked_to_run_in_this_process(module: Any) -> None:
+    processes = []
+
+    def align(*given: Any, **options: Any) -> Any:
+        processes.append(os.getpid())
+        return torchvision.roi_align(*given, **options)
+
+    more: dict[str, Any] = {"without": ["non-finite-boxes"], "random_calls": 0}
+    assert_conforms(align, "torchvision.roi_align", **more)
+    assert set(processes) == {os.getpid()}
+    module.torchvision = None  # which another process does not see
+    with pytest.raises(NotConforming):
+        assert_conforms(module.align, "torchvision.roi_align", isolated=False, **more)
+    assert_conforms(module.align, "torchvision.roi_align", **more)
+
+
+def test_a_raw_operator_gets_its_wrapper(module: Any) -> None:
+    with pytest.raises(ValueError, match="takes pooled_h and pooled_w, as raw") as caught:
+        assert_conforms(module.raw, "torchvision.roi_align")
+    (wrapper,) = re.findall("`(.*)`", str(caught.value))
+    made: dict[str, Any] = {"operator": module.raw}
+    exec(wrapper, made)
+    assert_conforms(made["wrapper"], "torchvision.roi_align", random_calls=0)
+
+
+@pytest.mark.parametrize(
+    ("library", "text"),
+    [
+        ("numpy", "np.full((1, 1, 2, 1), 2.0, np.float32)"),
+        ("torch", "torch.full((1, 1, 2, 1), 2.0, dtype=torch.float32)"),
+        ("jax", "jnp.full((1, 1, 2, 1), 2.0, jnp.float32)"),
+        ("cupy", "cupy.full((1, 1, 2, 1), 2.0, cupy.float32)"),
+    ],
+)
+def test_arrays_are_written_as_the_implementation_takes_them(library: str, text: str) -> None:
+    assert text_of(np.full((1, 1, 2, 1), 2, np.float32), library) == text
+    rows = text_of(np.array([[0.0, 1.0]]), library)
+    assert rows.startswith("torch.tensor([[0.0, 1.0]]" if library == "torch" else text[:3])

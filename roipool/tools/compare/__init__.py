@@ -6,11 +6,11 @@ import argparse
 import functools
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from roipool.cli.text import seconds
 from roipool.tools.compare import arguments as read
-from roipool.tools.compare.box_files import MAP_FORMS, VOLUME_FORMS
+from roipool.tools.compare.box_forms import MAP_FORMS, VOLUME_FORMS
 from roipool.tools.compare.systems import SYSTEMS, VOLUME_SYSTEMS
 from roipool.tools.libraries.functions import ARRAYS
 
@@ -26,12 +26,10 @@ as torchvision.roi_align. Without IMAGE and --boxes, a built-in picture is used.
 With --volume, the boxes are those of a volume."""
 
 _EPILOG = """\
-systems:
-{systems}
-
-In a name such as torchvision.roi_align@torchvision, the part after @ tells what
-computes the system: an installed library, cuda or oracle. Without @, it is
-roipool on the CPU.
+--list prints the names of systems. In a name such as
+torchvision.roi_align@torchvision, the part after @ tells what computes the
+system: an installed library, cuda or oracle. Without @, it is roipool on the
+CPU.
 
 examples:
   roipool compare
@@ -41,6 +39,7 @@ examples:
   roipool compare --implementations mxnet \\
       --implementation-python mxnet=old/bin/python
   roipool compare --implementation my_project.pooling:roi_align
+  roipool compare map.npy --boxes boxes.csv --output-size 2 --values 3 4 8 9
   roipool compare --volume --gradients features --save slices.png
   roipool compare scan.npy --volume --boxes nodules.csv --box-format zyxzyx
   roipool compare --engines cpu,oracle --systems 'roipool.*' --check
@@ -58,13 +57,15 @@ def add_parser(subparsers: Any, systems: Mapping[str, Compute] | None) -> None:
         "compare",
         help="compare the results of systems on a picture, and explain the differences",
         description=_DESCRIPTION,
-        epilog=_EPILOG.format(systems=_listed(systems)),
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.set_defaults(run=functools.partial(run, systems=systems))
     _add_input(parser.add_argument_group("input"))
-    _add_implementations(parser.add_argument_group("what to compare"))
+    chosen = parser.add_argument_group("what to compare")
+    chosen.add_argument("--list", action=_List, nargs=0, systems=systems, help="print the systems")
+    _add_implementations(chosen)
     _add_output(parser.add_argument_group("output"))
 
 
@@ -75,12 +76,19 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
     return command.run(arguments, systems)
 
 
-def _listed(systems: Mapping[str, Compute] | None) -> str:
-    """Return the names of systems, a line each."""
-    if systems is not None:
-        return "\n".join(f"  {name}" for name in systems)
-    volumes = "\n".join(f"  {name}" for name in VOLUME_SYSTEMS)
-    return "\n".join([*(f"  {name}" for name in SYSTEMS), "", "systems of volumes:", volumes])
+class _List(argparse.Action):
+    """Prints the names of systems, a line each, and exits."""
+
+    def __init__(self, *names: Any, systems: Mapping[str, Compute] | None, **more: Any) -> None:
+        super().__init__(*names, **more)
+        self._systems = systems
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *given: Any
+    ) -> NoReturn:
+        """Print those that the program was started with, else those of maps and of volumes."""
+        print("\n".join(self._systems or [*SYSTEMS, *VOLUME_SYSTEMS]))
+        parser.exit()
 
 
 def _add_file(group: Any, *names: str, **options: Any) -> None:
@@ -109,7 +117,12 @@ def _add_input(group: Any) -> None:
         help="use a map of random numbers instead of IMAGE, such as 4x32x48, or a volume, such as "
         "4x16x32x32",
     )
-    add_file("--boxes", metavar="FILE", help="the boxes, as CSV, JSON, COCO JSON or .npy")
+    add_file(
+        "--boxes",
+        metavar="FILE",
+        help="the boxes: CSV, JSON, .npy, or a file of COCO, Pascal VOC (.xml), LabelMe, GeoJSON "
+        "or YOLO",
+    )
     add(
         "--box-format",
         choices=(*MAP_FORMS, *VOLUME_FORMS),
@@ -117,7 +130,8 @@ def _add_input(group: Any) -> None:
         help="the meaning of a box's numbers, unless the file names them: "
         f"{', '.join(MAP_FORMS)} (default: xyxy), or of volumes "
         f"{', '.join(VOLUME_FORMS)} (default: xyzxyz); the angle of cxcywha is in radians, "
-        "counter-clockwise",
+        "counter-clockwise; tensorflow is y1, x1, y2, x2 as fractions of height - 1 and width - 1; "
+        "yolo is a class, and cxcywh as fractions",
     )
     add(
         "--normalized",
@@ -162,6 +176,13 @@ def _add_implementations(group: Any) -> None:
     )
     _add_libraries(group)
     _add_function(group)
+    add(
+        "--values",
+        nargs="+",
+        metavar=("FILE", "NUMBER"),
+        help="pooled values, in a file or here, to learn which systems, options and mistakes give "
+        "them",
+    )
     add(
         "--gradients",
         type=read.names_of(("features", "boxes")),

@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roipool.tools.compare import annotation_files
+from roipool.tools.compare.box_forms import FORMS, NEEDS_VOLUME, Form, axis_of
+
 __all__ = [
-    "FORMS",
-    "MAP_FORMS",
     "MAX_BOXES",
-    "NEEDS_VOLUME",
-    "VOLUME_FORMS",
-    "Form",
     "Table",
     "from_array",
+    "from_corners",
     "from_csv",
     "from_json",
     "to_rois",
@@ -57,105 +56,6 @@ _ALIASES = {
     "theta": "angle",
     **dict.fromkeys((_INDEX, "batch", "batch_idx", "batch_id", "batch_indices"), _INDEX),
 }
-
-
-@dataclass(frozen=True)
-class Form:
-    """The meaning of a box's numbers.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        Their names; a header or JSON object may list them in any order.
-    corners : callable
-        Converts the numbers, one array each, to x1, y1, x2, y2; for rotated boxes to centre, sides
-        and angle; for boxes of volumes to x1, y1, z1, x2, y2, z2.
-    of_coco : callable, optional
-        Converts COCO's x, y, width and height to the numbers. Without it, the boxes are of volumes.
-    """
-
-    columns: tuple[str, ...]
-    corners: Callable[..., tuple[Any, ...]]
-    of_coco: Callable[[float, float, float, float], list[float]] | None = None
-
-    @property
-    def is_volume(self) -> bool:
-        """Whether the boxes are of volumes."""
-        return self.of_coco is None
-
-    @property
-    def described(self) -> str:
-        """Description for error messages."""
-        count = len(self.columns)
-        names = ", ".join(self.columns)
-        return f"boxes have {count} numbers {names}, or {count + 1} with the batch index first"
-
-    def fits(self, count: int) -> bool:
-        """Return whether a box may have so many numbers."""
-        return count - len(self.columns) in (0, 1)
-
-
-FORMS = {
-    "xyxy": Form(
-        ("x1", "y1", "x2", "y2"),
-        lambda x1, y1, x2, y2: (x1, y1, x2, y2),
-        lambda x, y, w, h: [x, y, x + w, y + h],
-    ),
-    "yxyx": Form(
-        ("y1", "x1", "y2", "x2"),
-        lambda y1, x1, y2, x2: (x1, y1, x2, y2),
-        lambda x, y, w, h: [y, x, y + h, x + w],
-    ),
-    "xywh": Form(
-        ("x", "y", "w", "h"),
-        lambda x, y, w, h: (x, y, x + w, y + h),
-        lambda x, y, w, h: [x, y, w, h],
-    ),
-    "cxcywh": Form(
-        ("cx", "cy", "w", "h"),
-        lambda cx, cy, w, h: (cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2),
-        lambda x, y, w, h: [x + w / 2, y + h / 2, w, h],
-    ),
-    "cxcywha": Form(
-        ("cx", "cy", "w", "h", "angle"),
-        lambda cx, cy, w, h, angle: (cx, cy, w, h, angle),
-        lambda x, y, w, h: [x + w / 2, y + h / 2, w, h, 0.0],
-    ),
-    "xyzxyz": Form(
-        ("x1", "y1", "z1", "x2", "y2", "z2"),
-        lambda x1, y1, z1, x2, y2, z2: (x1, y1, z1, x2, y2, z2),
-    ),
-    "zyxzyx": Form(
-        ("z1", "y1", "x1", "z2", "y2", "x2"),
-        lambda z1, y1, x1, z2, y2, x2: (x1, y1, z1, x2, y2, z2),
-    ),
-    "yxyxzz": Form(
-        ("y1", "x1", "y2", "x2", "z1", "z2"),
-        lambda y1, x1, y2, x2, z1, z2: (x1, y1, z1, x2, y2, z2),
-    ),
-    "xyzwhd": Form(
-        ("x", "y", "z", "w", "h", "d"),
-        lambda x, y, z, w, h, d: (x, y, z, x + w, y + h, z + d),
-    ),
-    "cxcyczwhd": Form(
-        ("cx", "cy", "cz", "w", "h", "d"),
-        lambda x, y, z, w, h, d: (
-            *(x - w / 2, y - h / 2, z - d / 2),
-            *(x + w / 2, y + h / 2, z + d / 2),
-        ),
-    ),
-}
-# Names of the forms of boxes of maps, and of volumes.
-MAP_FORMS = tuple(name for name, form in FORMS.items() if not form.is_volume)
-VOLUME_FORMS = tuple(name for name, form in FORMS.items() if form.is_volume)
-
-NEEDS_VOLUME = "for boxes of a volume, give --volume"
-
-
-def _axis(column: str) -> int | None:
-    """Return the axis x, y or z, counted from 0, of a number; None for the angle."""
-    letter = column.removeprefix("c")[0]
-    return next((axis for axis, its in enumerate(("xw", "yh", "zd")) if letter in its), None)
 
 
 @dataclass(frozen=True)
@@ -209,11 +109,11 @@ def to_rois(
     if bad.size:
         raise ValueError(
             f"{table.place(int(bad[0]))}: the batch index is {index[bad[0]]:g}, but the images "
-            f"of this map are {_numbered(images)}"
+            f"of this map are {_numbered(images)}{_hint_at_yolo(table.rows, form)}"
         )
     numbers = table.rows[:, indexed : indexed + count].T.copy()
     if size is not None:
-        for column, axis in enumerate(map(_axis, form.columns)):
+        for column, axis in enumerate(map(axis_of, form.columns)):
             if axis is not None:
                 numbers[column] *= size[axis]
     if degrees and "angle" in form.columns:
@@ -236,7 +136,7 @@ def from_array(array: NDArray[Any], name: str, form: Form = FORMS["xyxy"]) -> Ta
     return Table(array.astype(np.float64), lambda row: f"{name}, row {row + 1}")
 
 
-def from_csv(text: str, name: str, form: Form = FORMS["xyxy"]) -> Table:
+def from_csv(text: str, name: str, form: Form = FORMS["xyxy"], image: str | None = None) -> Table:
     """Read lines of numbers separated by commas, semicolons, tabs or spaces, one box per line.
 
     Parameters
@@ -248,6 +148,8 @@ def from_csv(text: str, name: str, form: Form = FORMS["xyxy"]) -> Table:
         The file's name, for error messages.
     form : Form
         The meaning of the numbers.
+    image : str, optional
+        Name of the picture, which selects its boxes where a column ``filename`` has several.
 
     Returns
     -------
@@ -263,12 +165,18 @@ def from_csv(text: str, name: str, form: Form = FORMS["xyxy"]) -> Table:
     if not lines:
         return _table([], [], name, form)
     split = _splitter(lines[0][1])
+    where = f"{name}, line"
+    if form.of_size:
+        labels = [
+            annotation_files.of_yolo(split(line), f"{where} {number}") for number, line in lines
+        ]
+        return _table(labels, [number for number, _ in lines], where, form)
     columns = _commented_heading(comments, split, form)
     if not any(_is_number(field) for field in split(lines[0][1])):
-        columns = _heading(split(lines[0][1]), f"{name}, line {lines[0][0]}", form)
-        lines = lines[1:]
+        heading = split(lines[0][1])
+        columns = _heading(heading, f"{name}, line {lines[0][0]}", form)
+        lines = _of_picture(lines[1:], split, heading, name, image)
     _check_axes(columns or (), f"{name}, heading", form)
-    where = f"{name}, line"
     rows = [_csv_row(split(line), columns, f"{where} {number}", form) for number, line in lines]
     return _table(rows, [number for number, _ in lines], where, form)
 
@@ -309,8 +217,15 @@ def from_json(text: str, name: str, image: str | None = None, form: Form = FORMS
             items = _list(content["annotations"], f"{name}: 'annotations'")
             wanted = _coco_image(content, name, image)
             return _json_table(items, name, "annotation", wanted, form)
+        if "shapes" in content:
+            return from_corners(annotation_files.of_labelme(content, name), name, "shape", form)
+        if annotation_files.is_geojson(content):
+            return from_corners(annotation_files.of_geojson(content, name), name, "feature", form)
         if "boxes" not in content:
-            raise ValueError(f"{name}: a JSON object needs 'boxes' or COCO's 'annotations'")
+            raise ValueError(
+                f"{name}: a JSON object needs 'boxes', COCO's 'annotations', LabelMe's 'shapes' or "
+                "GeoJSON's 'features'"
+            )
         content = content["boxes"]
     return _json_table(_list(content, f"{name}: the boxes"), name, "box", None, form)
 
@@ -330,6 +245,12 @@ def _table(
 def _check_count(count: int, name: str, what: str = "boxes") -> None:
     if count > MAX_BOXES:
         raise ValueError(f"{name}: contains more than {MAX_BOXES:,} {what}")
+
+
+def _hint_at_yolo(rows: NDArray[np.float64], form: Form) -> str:
+    """Return a hint at YOLO's labels, whose class was taken for the batch index."""
+    are_fractions = len(form.columns) == 4 and ((rows[:, 1:] >= 0) & (rows[:, 1:] <= 1)).all()
+    return "; labels of YOLO need --box-format yolo" if are_fractions else ""
 
 
 def _numbered(images: int) -> str:
@@ -395,7 +316,9 @@ def _heading(fields: list[str], place: str, form: Form) -> list[str | None]:
         fits = [
             name
             for name, other in FORMS.items()
-            if set(columns) >= set(other.columns) and other.is_volume == form.is_volume
+            if set(columns) >= set(other.columns)
+            and other.is_volume == form.is_volume
+            and not (other.of_last_cell or other.of_size)
         ]
         hint = f" (--box-format {fits[-1]} has these)" if fits else ""
         raise ValueError(
@@ -403,6 +326,29 @@ def _heading(fields: list[str], place: str, form: Form) -> list[str | None]:
             f"{_INDEX}, but {line!r}{hint}"
         )
     return columns
+
+
+def _of_picture(
+    lines: list[tuple[int, str]],
+    split: Callable[[str], list[str]],
+    heading: list[str],
+    name: str,
+    image: str | None,
+) -> list[tuple[int, str]]:
+    """Return the lines of a picture, if a column has the names of several."""
+    headings = [field.strip("\"'").lower() for field in heading]
+    if "filename" not in headings:
+        return lines
+    at = headings.index("filename")
+    named = [(split(line)[at : at + 1], number, line) for number, line in lines]
+    if len({tuple(each[0]) for each in named}) < 2:
+        return lines
+    if image is None:
+        raise ValueError(f"{name}: has boxes of several pictures; give the IMAGE that is meant")
+    found = [(number, line) for each, number, line in named if each and _is_of(each[0], image)]
+    if not found:
+        raise ValueError(f"{name}: no line has the filename {_base(image)}")
+    return found
 
 
 def _commented_heading(
@@ -499,6 +445,7 @@ def _json_row(item: Any, noun: str, place: str, form: Form) -> list[float]:
             raise ValueError(f"{place}: 'bbox' has {len(bbox)} numbers instead of 4")
         if form.of_coco is None:
             raise ValueError(f"{place}: 'bbox' is a box of a picture, not of a volume")
+        _check_pixels(form, f"{place}: 'bbox'")
         x, y, width, height = _numbers(bbox, place)
         return form.of_coco(x, y, width, height)
     if noun == "annotation":
@@ -509,6 +456,22 @@ def _json_row(item: Any, noun: str, place: str, form: Form) -> list[float]:
         raise ValueError(f"{place}: must be a list or an object, not {_json_type(item)}")
     _check_numbers(len(item), place, form, "numbers")
     return _numbers(item, place)
+
+
+def _check_pixels(form: Form, what: str) -> None:
+    """Reject fractions where a file has pixels."""
+    if form.of_last_cell or form.of_size:
+        raise ValueError(f"{what} is in pixels, not in fractions")
+
+
+def from_corners(found: list[annotation_files.Corners], name: str, noun: str, form: Form) -> Table:
+    """Return boxes of a file that says itself what they are, in pixels."""
+    _check_count(len(found), name)
+    if form.of_coco is None:
+        raise ValueError(f"{name}: has boxes of a picture, not of a volume")
+    _check_pixels(form, name)
+    rows = [form.of_coco(x1, y1, x2 - x1, y2 - y1) for x1, y1, x2, y2 in found]
+    return _table(rows, range(1, len(rows) + 1), f"{name}, {noun}", form)
 
 
 def _json_object_row(item: dict[str, Any], place: str, form: Form) -> list[float]:
@@ -537,6 +500,7 @@ def _coco_image(content: dict[str, Any], name: str, image: str | None) -> object
     if image is None:
         raise ValueError(f"{name}: has {len(images)} images; give the IMAGE that is meant")
     matches = [entry for entry in images if _base(entry.get("file_name")) == _base(image)]
+    matches = matches or [entry for entry in images if _is_of(entry.get("file_name"), image)]
     if len(matches) != 1 or matches[0].get("id") is None:
         several = "several images have" if len(matches) > 1 else "no image has"
         raise ValueError(f"{name}: {several} the file_name {_base(image)}")
@@ -546,3 +510,11 @@ def _coco_image(content: dict[str, Any], name: str, image: str | None) -> object
 
 def _base(path: object) -> str:
     return str(path).replace("\\", "/").rpartition("/")[2]
+
+
+def _is_of(file_name: object, image: str) -> bool:
+    """Return whether a name is that of a picture, or of a map made from it: photo.npy."""
+    name, wanted = _base(file_name), _base(image)
+    stems = name.rpartition(".")[0], wanted.rpartition(".")[0]
+    is_map = wanted.lower().endswith((".npy", ".npz", ".safetensors"))
+    return name == wanted or (is_map and stems[0] == stems[1])

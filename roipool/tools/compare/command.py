@@ -19,7 +19,7 @@ import roipool
 from roipool.cli import files, stdout
 from roipool.cli.progress import progress
 from roipool.cli.text import printable
-from roipool.tools.compare import functions, inputs, json_output, report
+from roipool.tools.compare import functions, inputs, json_output, report, values
 from roipool.tools.compare.differences import Comparison, compare
 from roipool.tools.compare.engines import ENGINES, missing
 from roipool.tools.compare.patterns import candidates, choose, system_of
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
             sys.stdout.write(json_output.as_json(findings, _about(arguments, findings)))
         else:
             style = report.Style(arguments.details, arguments.reference is not None)
-            notes = slips(arguments, findings.problem)
+            notes = [*slips(arguments, findings.problem), *notes_on_boxes(findings)]
             report.print_report(findings, _described(findings), notes, verdict, style)
     return status
 
@@ -84,10 +84,15 @@ def _findings(
     if features.is_volume:
         _check_offered_for_volumes(arguments)
     options = _options(arguments, features)
-    boxes = inputs.read_boxes(arguments.boxes, features, _box_form(arguments))
+    scale = arguments.spatial_scale
+    boxes = inputs.read_boxes(arguments.boxes, features, _box_form(arguments), scale)
     problem = Problem(features.values, boxes.rois, options)
     _check_size(problem)
     own = _own_functions(arguments, processes)
+    given = values.read_values(arguments.values, problem) if arguments.values else None
+    if given is not None:
+        own[values.NAME] = values.compute_of(given)
+        arguments.reference = arguments.reference or values.NAME
     engines, absent = _engines(arguments, systems, problem.is_volume)
     _check_names(arguments, [*engines, *_offered(arguments)], list(own), problem.is_volume)
     programs = processes.enter_context(
@@ -97,7 +102,7 @@ def _findings(
     chosen, reference = _choose(arguments, there, own)
     parts = _compare_all(arguments, chosen, reference, problem)
     absent |= programs.absent
-    return Findings(problem, features, boxes, parts, programs.versions, absent)
+    return Findings(problem, features, boxes, parts, programs.versions, absent, given)
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
@@ -343,9 +348,47 @@ def slips(arguments: argparse.Namespace, problem: Problem) -> list[str]:
         )
     coordinates = problem.rois[:, 1:5] if problem.rotated else problem.rois[:, 1:]
     is_small = coordinates.size and np.nanmax(np.abs(coordinates), initial=0.0) <= 1.0
-    if is_small and not arguments.normalized:
-        notes.append("every coordinate of the boxes is at most 1; fractions need --normalized")
+    if is_small and not (arguments.normalized or arguments.box_format == "tensorflow"):
+        notes.append(
+            "every coordinate of the boxes is at most 1; fractions need --normalized, and "
+            "TensorFlow's --box-format tensorflow"
+        )
+    if arguments.normalized and arguments.box_format == "yxyx":
+        notes.append(
+            "--normalized is for fractions of height and width; those of TensorFlow are of "
+            "height - 1 and width - 1: --box-format tensorflow"
+        )
     return notes
+
+
+def notes_on_boxes(findings: Findings) -> list[str]:
+    """Return notes on boxes that look like mistakes, of those from a file."""
+    problem, size = findings.problem, findings.features.size
+    if problem.rotated or not len(problem.rois) or findings.boxes.is_chosen:
+        return []
+    first, last = np.split(problem.rois[:, 1:].astype(np.float64), 2, axis=1)
+    finite = np.isfinite(problem.rois[:, 1:]).all(axis=1)
+    with np.errstate(invalid="ignore"):
+        outside = finite & ((np.maximum(first, last) <= 0) | (np.minimum(first, last) >= size)).any(
+            axis=1
+        )
+        reversed_ = finite & (last < first).any(axis=1)
+        beyond = finite & ~reversed_ & (last > np.array(size) * 1.05).any(axis=1)
+        # Width and height that would keep all of these boxes on the picture.
+        is_xywh = reversed_.any() and (first + last <= np.array(size) * 1.05)[finite].all()
+    total = len(problem.rois)
+    kinds = (
+        (~finite, "not finite", ""),
+        (reversed_, "reversed: the end is before the start", "; --box-format xywh?"),
+        (outside, f"outside the {findings.features.kind}", ""),
+        (beyond & ~outside, f"partly far beyond the {findings.features.kind}", ""),
+    )
+    return [
+        f"{which.sum()} of {total} boxes {'is' if which.sum() == 1 else 'are'} {words}"
+        + (hint if is_xywh and not findings.problem.is_volume else "")
+        for which, words, hint in kinds
+        if which.any()
+    ]
 
 
 def _described(findings: Findings) -> str:

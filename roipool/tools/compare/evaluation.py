@@ -111,9 +111,9 @@ def _upright_value(rules: Rules, place: Place) -> float:
         return rules.empty if rules.reduce == "max" and rules.divisor == "samples inside" else 0.0
     with np.errstate(all="ignore"):
         if rules.reduce == "mean":
-            values = _sample_values(place.image, samples, reads_all=False)
+            total = _sum_of_samples(place.image, samples)
             counts = math.prod(line.grid for line in lines), math.prod(inside)
-            return float(values.sum() / reference.DIVISORS[rules.divisor](*counts))
+            return float(total / reference.DIVISORS[rules.divisor](*counts))
         if rules.reduce == "max of corners":
             samples = [[[pair] for cells in each for pair in cells] for each in samples]
         values = _sample_values(place.image, samples, reads_all=True)
@@ -136,6 +136,17 @@ def box_in_cells(rules: Rules, place: Place) -> list[float]:
 def sample_counts(rules: Rules, place: Place) -> list[int]:
     """Return the number of samples in the bin along each axis of the map."""
     return reference.counts_of(rules, place.on_map, place.bin)
+
+
+def _sum_of_samples(image: FloatArray, samples: Sequence[Cells]) -> Any:
+    """Return the sum of all samples, without the value of each: there may be many thousands."""
+    cells, weights, _ = zip(*map(_matrix, samples), strict=True)
+    total = image[np.ix_(*cells)].astype(np.float64)
+    if not np.isfinite(total).all():
+        return _sample_values(image, samples, reads_all=False).sum()
+    for matrix in weights:
+        total = np.tensordot(matrix.sum(axis=0), total, axes=1)
+    return total
 
 
 def _sample_values(

@@ -12,7 +12,7 @@ import math
 import stat
 import warnings
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
@@ -20,19 +20,28 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.tools.compare import box_files, built_in_volume
+from roipool.tools.compare import annotation_files, box_files, box_forms, built_in_volume
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["BoxForm", "Boxes", "FeatureMap", "read_array", "read_boxes", "read_features"]
+__all__ = [
+    "ARRAYS",
+    "BoxForm",
+    "Boxes",
+    "FeatureMap",
+    "read_array",
+    "read_boxes",
+    "read_features",
+    "read_text",
+]
 
 FloatArray = NDArray[np.float32]
 
 _PICTURE = "coffee.jpg"
 _BOXES = "boxes.csv"
 _GRID = 3
-_ARRAYS = (".npy", ".npz", ".safetensors")
+ARRAYS = (".npy", ".npz", ".safetensors")
 
 # The formats of cameras and screenshots. Pillow has many more, but few are tested as well, and EPS
 # runs another program.
@@ -83,7 +92,7 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class BoxForm:
-    """The meaning of a file's numbers: a key of `box_files.FORMS`, and their units.
+    """The meaning of a file's numbers: a key of `box_forms.FORMS`, and their units.
 
     Without a name they are x1, y1, x2, y2, or x1, y1, z1, x2, y2, z2 of a volume.
     """
@@ -95,10 +104,11 @@ class BoxForm:
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes to pool: ``rois`` of a `Problem`, and their name in reports."""
+    """The boxes to pool: ``rois`` of a `Problem`, their name in reports, and who chose them."""
 
     name: str
     rois: FloatArray
+    is_chosen: bool = False  # by this program, if no file is given
 
 
 def read_features(
@@ -147,15 +157,20 @@ def read_features(
     if path is None:
         content = io.BytesIO(_built_in(_PICTURE))
         return _from_picture(f"built-in picture {_PICTURE}", content, spatial_scale, True)
-    if Path(path).suffix.lower() in _ARRAYS:
+    if Path(path).suffix.lower() in ARRAYS:
         return _from_array(path, spatial_scale, volume)
     if volume:
-        raise ValueError(f"{path}: a volume is an array: {', '.join(_ARRAYS)}")
+        raise ValueError(f"{path}: a volume is an array: {', '.join(ARRAYS)}")
     with _open(path) as stream:
         return _from_picture(path, stream, spatial_scale, False)
 
 
-def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()) -> Boxes:
+def read_boxes(
+    path: str | None,
+    features: FeatureMap,
+    form: BoxForm = BoxForm(),
+    spatial_scale: float = 1.0,
+) -> Boxes:
     """Read a file of boxes, or choose boxes that suit the map.
 
     Parameters
@@ -167,6 +182,8 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
         The map that the boxes are for.
     form : BoxForm
         The meaning of the numbers in the file.
+    spatial_scale : float
+        Size of the map relative to the picture.
 
     Returns
     -------
@@ -183,14 +200,37 @@ def read_boxes(path: str | None, features: FeatureMap, form: BoxForm = BoxForm()
     if path is not None:
         numbers = _form_of(form.name or usual, features)
         table = _read_table(path, features, numbers)
-        size = features.size if form.normalized else None
+        size = features.size if form.normalized or numbers.of_size else None
         images = len(features.values)
+        if numbers.of_last_cell:
+            if form.normalized:
+                raise ValueError(f"--normalized: boxes of --box-format {form.name} are fractions")
+            fractions = box_files.to_rois(table, images, numbers)
+            return Boxes(path, _in_pixels(fractions, features, spatial_scale))
         rois = box_files.to_rois(table, images, numbers, size=size, degrees=form.degrees)
         return Boxes(path, rois)
     if form not in (BoxForm(), BoxForm(usual)):
         raise ValueError("--box-format, --normalized and --degrees describe a file: give --boxes")
     with np.errstate(over="ignore", invalid="ignore"):  # a tiny scale makes an infinite picture
-        return _chosen_boxes(features)
+        return replace(_chosen_boxes(features), is_chosen=True)
+
+
+def _in_pixels(fractions: FloatArray, features: FeatureMap, spatial_scale: float) -> FloatArray:
+    """Return the boxes in pixels from which systems get fractions of the last cell.
+
+    Systems compute these fractions in float32. They are those of the file, or a hair closer to 0
+    where no pixel gives them: beyond 1 they would be outside the map.
+    """
+    height, width = (np.float32(max(n - 1, 1)) for n in features.values.shape[2:])
+    last, scale = np.array([width, height, width, height]), np.float32(spatial_scale)
+    wanted = fractions[:, 1:]
+    with np.errstate(over="ignore", invalid="ignore"):
+        nearest = (wanted * (last / np.float64(spatial_scale))).astype(np.float32)
+        inner, outer = (np.nextafter(nearest, nearest * factor) for factor in (0, 2))
+        pixels = inner
+        for other in (nearest, outer):
+            pixels = np.where(np.abs(other * scale / last) <= np.abs(wanted), other, pixels)
+    return np.hstack([fractions[:, :1], pixels])
 
 
 def _chosen_boxes(features: FeatureMap) -> Boxes:
@@ -211,27 +251,30 @@ def _chosen_boxes(features: FeatureMap) -> Boxes:
     return Boxes(name, _whole_and_parts(features.size))
 
 
-def _form_of(name: str, features: FeatureMap) -> box_files.Form:
+def _form_of(name: str, features: FeatureMap) -> box_forms.Form:
     """Return the meaning of a box's numbers, which must be that of boxes of such features."""
-    form = box_files.FORMS[name]
+    form = box_forms.FORMS[name]
     if form.is_volume and not features.is_volume:
         raise ValueError(
-            f"--box-format {name}: {features.name} is a map, not a volume; {box_files.NEEDS_VOLUME}"
+            f"--box-format {name}: {features.name} is a map, not a volume; {box_forms.NEEDS_VOLUME}"
         )
     if features.is_volume and not form.is_volume:
-        allowed = ", ".join(box_files.VOLUME_FORMS)
+        allowed = ", ".join(box_forms.VOLUME_FORMS)
         raise ValueError(f"--box-format {name}: {features.name} is a volume: give {allowed}")
     return form
 
 
-def _read_table(path: str, features: FeatureMap, form: box_files.Form) -> box_files.Table:
+def _read_table(path: str, features: FeatureMap, form: box_forms.Form) -> box_files.Table:
     suffix = Path(path).suffix.lower()
-    if suffix in _ARRAYS:
+    if suffix in ARRAYS:
         return box_files.from_array(read_array(path, "boxes"), path, form)
-    if suffix == ".json":
-        image = None if features.built_in else features.name
-        return box_files.from_json(_text(path), path, image, form)
-    return box_files.from_csv(_text(path), path, form)
+    image = None if features.built_in or features.made else features.name
+    if suffix in (".json", ".geojson"):
+        return box_files.from_json(read_text(path), path, image, form)
+    if suffix == ".xml":
+        found = annotation_files.of_voc(read_text(path), path)
+        return box_files.from_corners(found, path, "object", form)
+    return box_files.from_csv(read_text(path), path, form, image)
 
 
 def read_array(path: str, key: str) -> NDArray[Any]:
@@ -330,7 +373,8 @@ def _open(path: str) -> BinaryIO:
     return Path(path).open("rb")
 
 
-def _text(path: str) -> str:
+def read_text(path: str) -> str:
+    """Read a text file of limited size."""
     with _open(path) as stream:
         content = stream.read(_MAX_TEXT_BYTES + 1)
     if len(content) > _MAX_TEXT_BYTES:

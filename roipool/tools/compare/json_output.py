@@ -11,8 +11,10 @@ import numpy as np
 import roipool
 from roipool.cli.text import as_strict_json
 from roipool.tools.compare.differences import Comparison, Difference, Result
+from roipool.tools.compare.identify import Match
 from roipool.tools.compare.problem import Problem
 from roipool.tools.compare.result import Findings, Pair
+from roipool.tools.compare.values import NAME
 
 __all__ = ["FORMAT", "as_json", "outside_tolerance", "place_of", "statistics_of"]
 
@@ -64,6 +66,9 @@ def as_json(findings: Findings, options: dict[str, Any]) -> str:
         "options": options,
         "parts": [_part_entry(findings, comparison) for comparison in findings.parts],
     }
+    if findings.values is not None:
+        matches, is_equal = findings.identified(NAME, findings.values)
+        content["identified"] = {"equal": is_equal, "matches": [*map(_match_entry, matches)]}
     return as_strict_json(content)
 
 
@@ -83,6 +88,16 @@ def statistics_of(output: np.ndarray[Any, np.dtype[np.float32]]) -> tuple[float,
         return math.nan, math.nan, math.nan
     with np.errstate(all="ignore"):
         return float(values.min()), float(values.mean()), float(values.max())
+
+
+def _match_entry(match: Match) -> dict[str, Any]:
+    return {
+        "systems": list(match.systems),
+        "spatial_scale": match.options.spatial_scale,
+        "sampling_ratio": match.options.sampling_ratio,
+        "mistake": match.mistake or None,
+        "greatest_difference": match.off,
+    }
 
 
 def _part_entry(findings: Findings, comparison: Comparison) -> dict[str, Any]:

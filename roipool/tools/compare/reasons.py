@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from roipool.cli.text import short
 from roipool.reference import Rules
 from roipool.systems import RULES
-from roipool.tools.alternatives import ALTERNATIVES, FIELDS, alternative
+from roipool.tools.alternatives import ALTERNATIVES, FIELDS, Alternative, alternative
+from roipool.tools.compare.differences import distance
 from roipool.tools.compare.evaluation import (
     NotExplainedError,
     Place,
@@ -30,12 +31,24 @@ from roipool.tools.compare.evaluation import (
 from roipool.tools.compare.problem import Problem
 from roipool.tools.compare.systems import VOLUME_SYSTEMS, has_own_gradient, rules_of
 
-__all__ = ["Reason", "Verdict", "explain", "number"]
+__all__ = [
+    "ROUNDINGS",
+    "NearRules",
+    "Reason",
+    "Verdict",
+    "bins_changed",
+    "explain",
+    "near_rules",
+    "number",
+]
 
 FloatArray = NDArray[np.float32]
 
 ROUNDINGS = 64  # of the largest value: an upper bound for sums in different orders
+_POSITIONS = 8  # roundings of a position, with the slopes of both axes
+_MANY = 8  # boxes, and channels, that must follow rules to be named without a doubt
 _OTHER_BOXES = 7  # boxes that distinguish an unknown function's rules from chance matches
+_COUNTED = 32  # bins of which the rules are counted that change them
 _SMALL = 0.01  # fraction of the difference that needs no explanation
 
 
@@ -67,10 +80,13 @@ class Verdict:
         The rules that account for the difference, in the order in which they were exchanged.
     remark : str
         A remark, for example that the rules do not explain the difference.
+    unknown : str
+        A user's function whose rules are not known; empty if both are.
     """
 
     reasons: list[Reason]
     remark: str = ""
+    unknown: str = ""
 
     @property
     def words(self) -> str:
@@ -117,6 +133,40 @@ def explain(
         return Verdict([], f"not explained: {error}")
 
 
+def bins_changed(
+    problem: Problem, names: tuple[str, str], outputs: tuple[FloatArray, FloatArray]
+) -> dict[str, int]:
+    """Count the bins that each rule changes, of some in which two systems differ.
+
+    Parameters
+    ----------
+    problem, names, outputs
+        As for `explain`.
+
+    Returns
+    -------
+    dict of str to int
+        The rules that change any, by the number of bins; empty if the rules of one of the two are
+        not known.
+    """
+    ours, theirs = map(rules_of, names)
+    counts: dict[str, int] = {}
+    if ours is None or theirs is None:
+        return counts
+    apart = distance(*outputs) > _roundings(problem, (0.0, 0.0))
+    wheres = np.argwhere(apart)
+    for k, channel, *number in wheres[:: max(len(wheres) // _COUNTED, 1)].tolist():
+        try:
+            place = _place(problem, k, channel, tuple(number))
+            first, second = (float(output[k, channel, *number]) for output in outputs)
+            reasons = _exchange(place, theirs, ours, (first, second), problem).reasons
+        except NotExplainedError:
+            continue
+        for reason in reasons:
+            counts[reason.rule] = counts.get(reason.rule, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
 def _explain_bin(
     problem: Problem,
     names: tuple[str, str],
@@ -132,20 +182,17 @@ def _explain_bin(
         if known[index] is None:
             if ":" not in name:  # not a user's function
                 return Verdict([], f"the rules of {name} are not known")
-            others = [other for other in range(len(problem.rois)) if other != k][:_OTHER_BOXES]
-            match = _find_rules(
-                [place, *(_place(problem, other, channel, place.bin) for other in others)],
-                [outputs[index][other, channel] for other in (k, *others)],
-                problem,
-            )
+            match = _find_rules(problem, outputs[index], place, k, channel)
             if match is None:
-                return Verdict([], f"no known rules give the result of {name}")
+                return Verdict([], f"no known rules give the result of {name}", name)
             known[index] = match.rules
             remarks.append(f"{name} computes here like {match.words}")
     ours, theirs = known
     assert ours is not None
     assert theirs is not None
     if broken := _broken(place, names, (ours, theirs), values, problem):
+        if _is_near(*values, _position_roundings(place, (ours, theirs), problem)):
+            broken = ["positions are rounded otherwise"]
         return Verdict([], "; ".join([*remarks, *broken]))
     verdict = _exchange(place, theirs, ours, values, problem)
     return Verdict(verdict.reasons, "; ".join(filter(None, [*remarks, verdict.remark])))
@@ -187,6 +234,13 @@ def _roundings(problem: Problem, values: tuple[float, float]) -> float:
     """Return how much the results of the same sum may differ."""
     largest = max([problem.largest, *(abs(value) for value in values if math.isfinite(value))])
     return ROUNDINGS * largest * float(np.finfo(np.float32).eps)
+
+
+def _position_roundings(place: Place, rules: tuple[Rules, Rules], problem: Problem) -> float:
+    """Return how much values may differ whose samples are at positions that are rounded."""
+    cells = [abs(end) for each in rules for end in box_in_cells(each, place)]
+    farthest = max((cell for cell in cells if math.isfinite(cell)), default=0.0)
+    return _POSITIONS * farthest * problem.largest * float(np.finfo(np.float32).eps)
 
 
 def _is_near(value: float, other: float, allowed: float) -> bool:
@@ -243,40 +297,83 @@ def _with(rules: Rules, other: Rules, names: tuple[str, ...]) -> Rules:
     return replace(rules, **{name: getattr(other, name) for name in names})
 
 
-class _Candidate(NamedTuple):
-    """Rules that an unknown implementation may follow, and their description."""
+class NearRules(NamedTuple):
+    """Rules that an unknown implementation may follow: a system's, perhaps with one changed.
+
+    Attributes
+    ----------
+    rules : Rules
+        The rules.
+    system : str
+        The system.
+    words : str
+        The changed rule; empty if none is.
+    """
 
     rules: Rules
-    words: str
+    system: str
+    change: str = ""
+
+    @property
+    def words(self) -> str:
+        """The system, and the change."""
+        return f"{self.system}, but {self.change}" if self.change else self.system
+
+
+def near_rules(problem: Problem, pooled: FloatArray) -> NearRules | None:
+    """Return rules, a system's except for one, that give the first of some pooled values."""
+    boxes, channels = range(min(len(pooled), _MANY)), range(min(pooled.shape[1], _MANY))
+    wheres = [(k, channel) for k in boxes for channel in channels]
+    zero = (0,) * len(problem.axes)
+
+    def gives(rules: Rules) -> bool:
+        return all(
+            _error(rules, _place(problem, *where, zero), pooled[where], problem) < math.inf
+            for where in wheres
+        )
+
+    systems = _systems(problem)
+    try:
+        if not wheres or any(gives(system.rules) for system in systems):
+            return None
+        return next((near for near in _near(systems, problem.rotated) if gives(near.rules)), None)
+    except NotExplainedError:
+        return None
+
+
+def _error(rules: Rules, place: Place, values: FloatArray, problem: Problem) -> float:
+    """Return the largest error in a box's bins, or infinity if one is larger than roundings.
+
+    The bin of the place is the first that is tried.
+    """
+    greatest, allowed = 0.0, _roundings(problem, (float(values[place.bin]), 0.0))
+    for number in itertools.chain([place.bin], np.ndindex(values.shape)):
+        value = pooled_value(rules, place._replace(bin=number))
+        greatest = max(greatest, abs(value - values[number]))
+        if not greatest <= allowed:
+            return math.inf
+    return greatest
 
 
 def _find_rules(
-    places: list[Place], outputs: list[FloatArray], problem: Problem
-) -> _Candidate | None:
-    """Find rules that reproduce an unknown implementation's output for the first box.
+    problem: Problem, pooled: FloatArray, place: Place, k: int, channel: int
+) -> NearRules | None:
+    """Find rules that reproduce an unknown implementation's output for box `k`.
 
-    Of several candidates, the one that holds for most of the other boxes is chosen. `places` and
-    `outputs` are those of each box, in one channel.
+    Of several candidates, the one that holds for most of the other boxes is chosen.
     """
-    first = places[0].bin
+    others = [other for other in range(len(problem.rois)) if other != k][:_OTHER_BOXES]
 
     def error(rules: Rules, box: int) -> float:
-        """Return the largest error, or infinity if one is larger than roundings."""
-        greatest, values = 0.0, outputs[box]
-        allowed = _roundings(problem, (float(values[first]), 0.0))
-        for number in itertools.chain([first], np.ndindex(values.shape)):
-            value = pooled_value(rules, places[box]._replace(bin=number))
-            greatest = max(greatest, abs(value - values[number]))
-            if not greatest <= allowed:
-                return math.inf
-        return greatest
+        at = _place(problem, box, channel, place.bin)
+        return _error(rules, at, pooled[box, channel], problem)
 
     def misses(rules: Rules) -> int:
-        return sum(math.isinf(error(rules, box)) for box in range(1, len(places)))
+        return sum(math.isinf(error(rules, box)) for box in others)
 
     systems = _systems(problem)
     for candidates in (systems, _near(systems, problem.rotated)):
-        errors = [(error(candidate.rules, 0), candidate) for candidate in candidates]
+        errors = [(error(candidate.rules, k), candidate) for candidate in candidates]
         fitting = [
             (misses(candidate.rules), least, candidate)
             for least, candidate in errors
@@ -287,7 +384,7 @@ def _find_rules(
     return None
 
 
-def _systems(problem: Problem) -> list[_Candidate]:
+def _systems(problem: Problem) -> list[NearRules]:
     """Return the distinct rules of the systems that could have computed a problem."""
     systems: dict[Rules, str] = {}
     # Many systems share rules; the best-known name represents all of them.
@@ -295,22 +392,28 @@ def _systems(problem: Problem) -> list[_Candidate]:
         is_possible = not problem.rotated or "rotated" in name.lower()
         if is_possible and (name in VOLUME_SYSTEMS) == problem.is_volume:
             systems.setdefault(rules, name)
-    return [_Candidate(rules, name) for rules, name in systems.items()]
+    return [NearRules(rules, name) for rules, name in systems.items()]
 
 
-def _near(systems: list[_Candidate], rotated: bool) -> list[_Candidate]:
+def _near(systems: list[NearRules], rotated: bool) -> list[NearRules]:
     """Return rules that differ from a system's in one rule."""
-    near: dict[Rules, str] = {}
-    for rules, name in systems:
+    near: dict[Rules, NearRules] = {}
+    for rules, name, _ in systems:
         for other in ALTERNATIVES:
             if _applies(other.field, rules, rotated):
-                words = f"{name} with another rule for {FIELDS[other.field]}"
                 changed = replace(rules, **{other.field: other.value})
                 if changed.shift_unit == "pixel" and not changed.shift:
                     changed = replace(changed, shift=0.5)
-                near.setdefault(changed, words)
-    own = {system.rules for system in systems}
-    return [_Candidate(rules, words) for rules, words in near.items() if rules not in own]
+                near.setdefault(changed, NearRules(changed, name, _mistake(other, rules)))
+    for system in systems:
+        near.pop(system.rules, None)
+    return list(near.values())
+
+
+def _mistake(other: Alternative, rules: Rules) -> str:
+    """Describe a rule that no system has besides otherwise the same rules."""
+    words = (each.words for each in other.mistakes if rules.samples in each.samples.split())
+    return next(words, f"with another rule for {FIELDS[other.field]}")
 
 
 # Rules in which an unknown implementation may differ from every system. The other rules show only

@@ -21,11 +21,13 @@ from roipool.tools.compare.json_output import place_of, statistics_of
 from roipool.tools.compare.problem import PARTS
 from roipool.tools.compare.reasons import number
 from roipool.tools.compare.result import Findings, Pair
+from roipool.tools.compare.values import NAME, FloatArray, Values
 
 __all__ = ["print_report"]
 
 # The most entries that are listed; the rest is only counted:
 _SHOWN = 26  # reasons
+_FEW = 16  # numbers
 _LISTED = 6  # names of implementations that lack a gradient
 
 
@@ -149,6 +151,9 @@ def _part(findings: Findings, comparison: Comparison, style: Style, width: int) 
         yield from _wrapped(f"{title}, measured against {comparison.reference}", width, 2, "bold")
         yield _Line("")
         yield from _table(comparison, width)
+    elif findings.values is not None and comparison.part == "forward":
+        yield from _what_gives(findings, findings.values, width)
+        return
     else:
         yield from _summary(findings, comparison, style, width)
     yield from _failed(comparison.results, width)
@@ -188,6 +193,32 @@ def _summary(
             why = f": {line.why}" if line.why else ""
             text = f"{short(line.off):>7}  {', '.join(line.members)}{why}"
             yield from _wrapped(text, width, 9)
+
+
+# ---- Values that the user gave
+
+
+def _what_gives(findings: Findings, values: Values, width: int) -> Iterator[_Line]:
+    """Yield what gives the values, or what comes nearest to them."""
+    matches, is_equal = findings.identified(NAME, values)
+    asked = findings.problem.options
+    if is_equal:
+        yield from _wrapped(f"The values are those of{_numbers(values.numbers)}", width, 2, "bold")
+        for match in matches[:_SHOWN]:
+            yield from _wrapped(f"   {match.words(asked)}", width, 5)
+        return
+    title = "No known system, option or mistake gives the values"
+    yield from _wrapped(f"{title}{_numbers(values.numbers)} Nearest:", width, 2, "bold")
+    for match in matches:
+        text = f"{short(match.off):>7}  {match.words(asked)}{_numbers(match.numbers)}"
+        yield from _wrapped(text.removesuffix("."), width, 9)
+
+
+def _numbers(numbers: FloatArray) -> str:
+    """Return a few numbers as text, after a colon; a full stop for many."""
+    if numbers.size > _FEW:
+        return "."
+    return f": {' '.join(f'{number:.6g}' for number in numbers.ravel().tolist())}."
 
 
 # ---- The table of implementations

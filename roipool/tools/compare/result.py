@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from roipool.tools.compare.differences import Comparison, Difference
+from roipool.tools.compare.identify import Match, identify
 from roipool.tools.compare.inputs import Boxes, FeatureMap
 from roipool.tools.compare.problem import Problem
 from roipool.tools.compare.reasons import Verdict, explain
+from roipool.tools.compare.values import Values
 
 __all__ = ["Findings", "Pair"]
 
@@ -39,6 +41,8 @@ class Findings:
         Versions of the installed libraries that took part.
     absent : dict of str to str
         Requested engines and libraries that are not available, and the reasons.
+    values : Values or None
+        Pooled values that the user gave, to learn what they are.
     """
 
     problem: Problem
@@ -47,6 +51,8 @@ class Findings:
     parts: list[Comparison]
     versions: dict[str, str]
     absent: dict[str, str]
+    values: Values | None = None
+    _identified: dict[str, tuple[list[Match], bool]] = field(default_factory=dict)
 
     @property
     def forward(self) -> Comparison:
@@ -67,7 +73,22 @@ class Findings:
 
     def pair(self, comparison: Comparison, group: int, against: int) -> Pair:
         """Return one pair of groups with the explanation of its difference."""
-        return _pair(self.problem, comparison, group, against)
+        pair = _pair(self.problem, comparison, group, against)
+        name = pair.verdict.unknown
+        if not name:
+            return pair
+        output = next(each.output for each in comparison.groups if name in each.members)
+        matches, is_equal = self.identified(name, Values(output))
+        if not is_equal:
+            return pair
+        words = f"{name} computes like {matches[0].words(self.problem.options)}"
+        return pair._replace(verdict=replace(pair.verdict, remark=words))
+
+    def identified(self, name: str, values: Values) -> tuple[list[Match], bool]:
+        """Return what gives the values of a name; see `identify`."""
+        if name not in self._identified:
+            self._identified[name] = identify(self.problem, values)
+        return self._identified[name]
 
 
 def _pair(problem: Problem, comparison: Comparison, group: int, against: int) -> Pair:

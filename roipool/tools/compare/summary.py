@@ -7,22 +7,23 @@ reference: the difference of an average and a maximum is of no interest.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from roipool.cli.text import short
 from roipool.reference import Rules
-from roipool.tools.alternatives import alternative
+from roipool.tools.alternatives import FIELDS, alternative
 from roipool.tools.compare.differences import Comparison
-from roipool.tools.compare.reasons import ROUNDINGS, Reason, Verdict
+from roipool.tools.compare.reasons import ROUNDINGS, bins_changed
 from roipool.tools.compare.result import Findings
 from roipool.tools.compare.systems import rules_of
+from roipool.tools.compare.values import Values
 
 __all__ = ["Line", "Section", "sections"]
 
-_WORTH_SAYING = 0.05  # fraction of a difference
-_MOST_REASONS = 3
+_FEW_GROUPS = 4  # in a section; of more, so that they fit a screen, only one rule each is named
+_ADDED = {"cell": "a cell", "pixel": "a pixel", "rounded pixel": "a pixel before rounding"}
 # The reference of each family, if it takes part.
 _USUAL = {"averages": "roipool.roi_align", "maxima": "roipool.roi_pool"}
 
@@ -84,7 +85,7 @@ def sections(findings: Findings, comparison: Comparison, is_chosen: bool) -> lis
     places = {family: _group_of(comparison, name) for family, name in homes.items()}
     members: dict[str, list[int]] = {family: [] for family in homes}
     for group in range(len(comparison.groups)):
-        members[_family(comparison, group, places)].append(group)
+        members[_family(findings, comparison, group, places)].append(group)
     return [
         _section(findings, comparison, family, homes[family], groups)
         for family, groups in members.items()
@@ -111,9 +112,15 @@ def _family_of_rules(rules: Rules) -> str:
     return "averages" if rules.reduce == "mean" else "maxima"
 
 
-def _family(comparison: Comparison, group: int, places: dict[str, int]) -> str:
-    """Return the section of a group; a user's function belongs to the nearest reference."""
-    for name in comparison.groups[group].members:
+def _family(findings: Findings, comparison: Comparison, group: int, places: dict[str, int]) -> str:
+    """Return the section of a group: a user's function belongs to the systems that it is like."""
+    if len(places) == 1:
+        return next(iter(places))
+    names = comparison.groups[group].members
+    if comparison.part == "forward" and not any(map(rules_of, names)):
+        matches, is_equal = findings.identified(names[0], Values(comparison.groups[group].output))
+        names = [*matches[0].systems] if is_equal else []
+    for name in names:
         rules = rules_of(name)
         if rules is not None and _family_of_rules(rules) in places:
             return _family_of_rules(rules)
@@ -133,8 +140,10 @@ def _section(
                 known += names
                 break
         else:
-            pair = findings.pair(comparison, group, home)
-            section.lines.append(Line(names, pair.apart.greatest, _brief(pair.verdict, names[0])))
+            apart = comparison.between(group, home)
+            most = 1 if len(groups) > _FEW_GROUPS else None
+            why = _why(findings, comparison, group, home, names, most)
+            section.lines.append(Line(names, apart.greatest, why))
             leaders.append((group, names))
     return section
 
@@ -151,20 +160,42 @@ def _is_rounding(comparison: Comparison, first: int, second: int) -> bool:
     return math.isfinite(largest) and comparison.between(first, second).greatest <= allowed
 
 
-def _brief(verdict: Verdict, name: str) -> str:
-    """Return the most important reasons in a few words."""
-    rules = rules_of(name)
-    if not verdict.reasons or rules is None:
+def _why(
+    findings: Findings,
+    comparison: Comparison,
+    group: int,
+    home: int,
+    names: list[str],
+    most: int | None,
+) -> str:
+    """Return the rules of a group's systems that differ from the reference's, in a few words.
+
+    They are ordered by the number of bins that each changes, since the largest difference shows
+    only some. With `most`, so many are named, and the others counted.
+    """
+    verdict, (name, *_) = findings.pair(comparison, group, home).verdict, names
+    ours, theirs = rules_of(name), rules_of(comparison.groups[home].members[0])
+    if ours is None or theirs is None:
+        parts = (verdict.remark.removeprefix(f"{name} "), replace(verdict, remark="").words)
+        return "; ".join(filter(None, parts))
+    if not verdict.reasons:
         return verdict.words
-    total = max(abs(reason.change) for reason in verdict.reasons)
-    ordered = sorted(verdict.reasons, key=lambda reason: -abs(reason.change))
-    major = [reason for reason in ordered if not abs(reason.change) < _WORTH_SAYING * total]
-    return ", ".join(_few_words(reason, rules) for reason in major[:_MOST_REASONS])
+    members = comparison.groups[group], comparison.groups[home]
+    first, against = (each.members[0] for each in members)
+    outputs = members[0].output, members[1].output
+    counted = bins_changed(findings.problem, (first, against), outputs)
+    changed = list(counted) or [reason.rule for reason in verdict.reasons]
+    left = len(changed) - most if most else 0
+    more = [f"and {left} more"] if left > 0 else []
+    return ", ".join([*(_few_words(rule, ours, theirs) for rule in changed[:most]), *more])
 
 
-def _few_words(reason: Reason, rules: Rules) -> str:
-    value = getattr(rules, reason.rule)
-    if reason.rule == "empty":
+def _few_words(rule: str, ours: Rules, theirs: Rules) -> str:
+    value = getattr(ours, rule)
+    if rule == "empty":
         return f"empty bins are {short(value)}"
-    known = alternative(reason.rule, value)
-    return (known and known.brief) or reason.words
+    known = alternative(rule, value)
+    words = known.brief if known and known.brief else f"{FIELDS[rule]} is {value}"
+    if rule == "extra" and "none" not in (value, theirs.extra):
+        return f"{words}, not {_ADDED[theirs.extra]}"
+    return words

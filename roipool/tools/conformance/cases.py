@@ -179,6 +179,38 @@ KINDS_IN_WORDS = {
 }
 
 
+# Kinds that many implementations need not support, which makes all other calls ordinary ones. Most
+# random boxes reach over the edge of the map: that is unusual only where nothing else is.
+EDGE = "boxes-over-the-edge"
+UNUSUAL = (
+    "non-finite-boxes",
+    "non-finite-cells",
+    "huge-boxes",
+    "reversed-boxes",
+    "empty-boxes",
+    "empty-arrays",
+)
+
+
+def is_ordinary(case: Case) -> bool:
+    """Return whether a call belongs to none of the unusual kinds."""
+    return not any(KINDS[name](case) for name in UNUSUAL)
+
+
+def covering(cases: list[Case]) -> list[str]:
+    """Return a few kinds to which all of some calls belong, unusual ones if possible."""
+    left, found = list(cases), list[str]()
+    while left:
+        counts = {name: sum(map(KINDS[name], left)) for name in UNUSUAL}
+        kind = max(counts, key=lambda name: counts[name])
+        kind = kind if counts[kind] else EDGE
+        if not any(map(KINDS[kind], left)):
+            break
+        found.append(kind)
+        left = [case for case in left if not KINDS[kind](case)]
+    return found
+
+
 def first_kind(case: Case) -> str | None:
     """Return the first kind that a call belongs to."""
     return next((name for name, is_of_kind in KINDS.items() if is_of_kind(case)), None)

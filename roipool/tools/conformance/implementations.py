@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -148,8 +150,12 @@ def calls_of(
     semantics: str,
     python: str = sys.executable,
     seconds: float = SECONDS,
+    isolated: bool = False,
 ) -> Calls:
-    """Return the caller of an implementation; one given by name runs in a separate process."""
+    """Return the caller of an implementation; one given by name runs in a separate process.
+
+    If `isolated`, so do functions that another process can import.
+    """
     if arrays not in ARRAYS:
         raise ValueError(f"arrays must be one of {', '.join(ARRAYS)}, got {shown(arrays)}")
     if isinstance(forward, str) and forward in LIBRARIES:
@@ -176,7 +182,41 @@ def calls_of(
         raise TypeError(f"implementation must be a function, got {type(forward).__name__}")
     by_features = _gradient("backward", backward)
     by_boxes = _gradient("backward_boxes", backward_boxes)
+    if isolated:
+        functions = (forward, by_features, by_boxes)
+        for names in _names_of(functions):
+            with contextlib.suppress(ValueError):  # another process cannot import them
+                return Functions(*names, arrays, device, python, seconds)
     return Caller(forward, by_features, by_boxes, arrays, device)
+
+
+def _names_of(
+    functions: Sequence[Function | str | None],
+) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield the names by which another process may find some functions: of modules, and of files.
+
+    There are none for functions that are no attribute of their module, as closures, and for those
+    of a program, which would run once more.
+    """
+    by_module: list[str | None] = []
+    by_file: list[str | None] = []
+    for function in functions:
+        if function is None or isinstance(function, str):
+            by_module.append(function)
+            by_file.append(function)
+            continue
+        module, path = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        target: Any = sys.modules.get(module or "")
+        file = getattr(target, "__file__", None) or ""
+        for part in (path or "").split("."):
+            target = getattr(target, part, None)
+        if target is not function or module == "__main__":
+            return
+        by_module.append(f"{module}:{path}")
+        by_file.append(f"{file}:{path}")
+    yield cast("tuple[str, str | None, str | None]", tuple(by_module))
+    if all(name is None or name == AUTOGRAD or ".py:" in name for name in by_file):
+        yield cast("tuple[str, str | None, str | None]", tuple(by_file))
 
 
 def _gradient(name: str, given: Function | str | None) -> Function | str | None:
@@ -225,6 +265,41 @@ def library_of(
     return library
 
 
+_ROWS = re.compile(r"(pooled|output|out|aligned|crop)_?(h|height)")
+_COLUMNS = re.compile(r"(pooled|output|out|aligned|crop)_?(w|width)")
+
+
+def _check_not_raw(
+    accepted: Sequence[str], signature: inspect.Signature, required: Sequence[str]
+) -> None:
+    """Raise the error for a raw operator, which takes the sides of the output apart.
+
+    Its message has a wrapper with the arguments of the system.
+    """
+    sizes = [name for name in ("output_size", "crop_size") if name in required]
+    rows, columns = (
+        [name for name in accepted if pattern.fullmatch(name)] for pattern in (_ROWS, _COLUMNS)
+    )
+    if not sizes or sizes[0] in accepted or len(rows) != 1 or len(columns) != 1:
+        return
+    size, own = sizes[0], [name for name in signature.parameters if name not in NEVER_PASSED]
+    places = {rows[0]: f"{size}[0]", columns[0]: f"{size}[1]"}
+    passed = [
+        places.get(name, own[place] if place < required.index(size) else name)
+        for place, name in enumerate(accepted)
+    ]
+    options = [
+        f"{name}={signature.parameters[name].default!r}"
+        for name in own
+        if name not in required and name in accepted
+    ]
+    taken = ", ".join([*required, *options])
+    raise ValueError(
+        f"the forward takes {rows[0]} and {columns[0]}, as raw operators do; the calls have "
+        f"{size}: verify `def wrapper({taken}): return operator({', '.join(passed)})`"
+    )
+
+
 def _function(
     calls: Calls,
     which: str,
@@ -258,6 +333,8 @@ def _function(
         options = {name: value for name, value in arguments.items() if takes(name)}
         return tuple(map(np.asarray, calls.call(which, given, options)))
 
+    if which == "forward" and accepted is not None:
+        _check_not_raw(accepted, signature, required)
     needed = {own for own, name in canonical.items() if name in operation.options}
     needed -= {*droppable, *required}
     if accepted is not None and (lacking := sorted(needed - set(accepted))):

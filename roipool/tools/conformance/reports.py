@@ -16,7 +16,16 @@ from roipool.tools.random_calls.shrink import text_of
 from roipool.verification.call import Call, run
 from roipool.verification.case import Case
 
-from .cases import KINDS, Plan, box_gradient_of, in_box_type, of_box_gradient
+from .cases import (
+    EDGE,
+    KINDS,
+    Plan,
+    box_gradient_of,
+    covering,
+    in_box_type,
+    is_ordinary,
+    of_box_gradient,
+)
 from .diagnosis import Diagnosis, diagnose
 from .examine import (
     BY_AUTOGRAD,
@@ -51,6 +60,8 @@ class Report:
         Everything that is wrong; empty if the implementation conforms.
     stopped : str
         The reason for not making all calls, or "".
+    arrays : str
+        The library of the implementation's arrays.
     """
 
     implementation: str
@@ -60,6 +71,7 @@ class Report:
     outcomes: list[Outcome]
     diagnoses: list[Diagnosis]
     stopped: str = ""
+    arrays: str = "numpy"
 
     @property
     def conforms(self) -> bool:
@@ -108,10 +120,32 @@ class Report:
         yield f"    checked: {', '.join(self.checked) or 'nothing'}{self._unchecked()}"
         if self.rounded:
             yield f"    {_calls(self.rounded)} right but for the rounding of positions"
+        if wrong:
+            yield from self._where_wrong()
+        if wrong and all(map(_is_called_as_another, self.outcomes)):
+            yield (
+                "    a raw operator, which takes rows and columns of the output apart? Verify a "
+                "function that takes them as a pair, before the scale"
+            )
         if self.stopped:
             yield f"    {self.stopped}"
         for diagnosis in self.diagnoses:
             yield from _lines_of(diagnosis, self)
+
+    def _where_wrong(self) -> Iterator[str]:
+        """Yield whether ordinary calls are right, and the kinds of the others that are wrong."""
+        ordinary = [outcome for outcome in self.outcomes if is_ordinary(outcome.case)]
+        inside = [outcome for outcome in ordinary if not KINDS[EDGE](outcome.case)]
+        for which, calls in (("ordinary boxes", ordinary), ("boxes inside the map", inside)):
+            if calls and not any(outcome.failures for outcome in calls):
+                wrong = [outcome.case for outcome in self.outcomes if outcome.failures]
+                kinds = covering(wrong)
+                yield f"    {which}: all right; wrong: {', '.join(kinds)}"
+                yield f"    to leave these out: --without {','.join(kinds)}"
+                return
+        if ordinary:
+            wrong_calls = sum(bool(outcome.failures) for outcome in ordinary)
+            yield f"    ordinary boxes: {wrong_calls} of {_calls(len(ordinary))} wrong"
 
 
 class BadArgument(ValueError):  # noqa: N818 - a ValueError with the argument's name
@@ -267,7 +301,15 @@ class Request:
             diagnoses = diagnose(examiner, outcomes)
         finally:
             close(calls)
-        return Report(self.name, self.semantics, dtype, device, outcomes, diagnoses, stopped)
+        return Report(
+            self.name, self.semantics, dtype, device, outcomes, diagnoses, stopped, self.arrays
+        )
+
+
+def _is_called_as_another(outcome: Outcome) -> bool:
+    """Return whether a function rejects its arguments as Python does, and C++ for torch."""
+    texts = [str(finding.comparison.problem) for finding in outcome.failures]
+    return any("multiple values for argument" in text for text in texts)
 
 
 def _check_choices(name: str, values: Iterable[str], allowed: Collection[str]) -> None:
@@ -310,11 +352,11 @@ def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
         "gradient": operation.backward,
         "box_gradient": box_gradient_of(report.semantics),
     }.get(diagnosis.result, operation.forward)
-    arguments = arguments_of(case, function)
+    arguments = arguments_of(case, function, report.arrays)
     return f"{function.rpartition('.')[2]}({', '.join(arguments)})"
 
 
-def arguments_of(case: Case, function: str) -> list[str]:
+def arguments_of(case: Case, function: str, arrays: str = "numpy") -> list[str]:
     """Return the arguments of the corresponding call of roipool, as text."""
     calls: list[Call] = []
     operation = in_box_type(SEMANTICS[case.operation], case.dtype)._replace(box_gradient="")
@@ -325,7 +367,9 @@ def arguments_of(case: Case, function: str) -> list[str]:
     (call,) = (made for made in calls if made.function == function)
     hidden = ("layout", "out", "return_argmax")
     return [
-        f"{name}={text_of(value)}" for name, value in call.arguments.items() if name not in hidden
+        f"{name}={text_of(value, arrays)}"
+        for name, value in call.arguments.items()
+        if name not in hidden
     ]
 
 

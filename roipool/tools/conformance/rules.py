@@ -23,7 +23,6 @@ from .mutants import (
     change_argmax,
     change_case,
     change_results,
-    columns,
     empty_argmax,
     empty_bins,
     ends,
@@ -38,6 +37,7 @@ from .mutants import (
     transposed,
     transposed_bins,
     turned,
+    y_first,
 )
 
 
@@ -71,7 +71,7 @@ _OF_ARGUMENTS = (
     Rule("batch index ignored", "ignores the batch index: every box is on the first image",
          change_case(first_image)),
     Rule("x and y swapped", "swaps x and y of boxes: reads y1, x1, y2, x2 instead of x1, y1, x2, "
-         "y2, or the reverse", columns([0, 2, 1, 4, 3])),
+         "y2, or the reverse", change_case(y_first)),
     Rule("corners as sides", "reads the last two numbers of a box as width and height instead of "
          "a corner", change_case(sides_as_corners)),
     Rule("scale ignored", "ignores spatial_scale", option("spatial_scale", 1.0)),

@@ -273,19 +273,31 @@ def _is_argmax(array: Array) -> bool:
     return array.dtype.kind in "iu" and array.dtype.name not in BYTES
 
 
-def text_of(value: Any) -> str:
-    """Return an argument as Python text."""
+# How each library of arrays is written: its name, and the argument before a type.
+_WRITTEN = {
+    "numpy": ("np", ""),
+    "cupy": ("cupy", ""),
+    "jax": ("jnp", ""),
+    "torch": ("torch", "dtype="),
+}
+
+
+def text_of(value: Any, library: str = "numpy") -> str:
+    """Return an argument as Python text, with the arrays of a library."""
     if isinstance(value, (list, tuple)) and any(isinstance(item, np.ndarray) for item in value):
-        return f"[{', '.join(map(text_of, value))}]"
-    return _text_of_array(value) if isinstance(value, np.ndarray) else repr(value)
+        return f"[{', '.join(text_of(item, library) for item in value)}]"
+    return _text_of_array(value, library) if isinstance(value, np.ndarray) else repr(value)
 
 
-def _text_of_array(array: Array) -> str:
+def _text_of_array(array: Array, library: str) -> str:
+    module, keyword = _WRITTEN[library]
     name = array.dtype.newbyteorder("=").name
-    dtype = "ml_dtypes.bfloat16" if name == "bfloat16" else f"np.{name}"
+    owner = "ml_dtypes" if name == "bfloat16" and library in ("numpy", "cupy") else module
+    dtype = f"{keyword}{owner}.{name}"
     if array.size == 0:
-        return f"np.zeros({array.shape}, {dtype})"
+        return f"{module}.zeros({array.shape}, {dtype})"
     if array.ndim == 4 and np.all(array == array.flat[0]):
-        return f"np.full({array.shape}, {array.flat[0].item()!r}, {dtype})"
+        return f"{module}.full({array.shape}, {array.flat[0].item()!r}, {dtype})"
     numbers = array.astype(np.float64) if name in ("bfloat16", "float16") else array
-    return f"np.array({numbers.tolist()!r}, {dtype})"
+    make = "tensor" if library == "torch" else "array"
+    return f"{module}.{make}({numbers.tolist()!r}, {dtype})"

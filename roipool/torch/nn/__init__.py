@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from roipool._types import Method, Mode
+from roipool._types import Border, Method, Mode
 from roipool.torch._operations import FUNCTIONS
 from roipool.torch.nn._deformed import (
     DeformRoIPool,
@@ -489,6 +489,8 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
         Value of cells outside the map.
     antialias : bool
         Whether bilinear crops that make smaller read all cells.
+    border : {"constant", "edge"}
+        Value of cells outside the map: `extrapolation_value`, or the cell at the edge.
 
     Examples
     --------
@@ -504,6 +506,7 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
     method: Method
     extrapolation_value: float
     antialias: bool
+    border: Border
 
     def __init__(
         self,
@@ -511,12 +514,14 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
         method: Method = "bilinear",
         extrapolation_value: float = 0.0,
         antialias: bool = False,
+        border: Border = "constant",
     ) -> None:
         super().__init__()
         self.crop_size = pair(crop_size)
         self.method = method
         self.extrapolation_value = extrapolation_value
         self.antialias = antialias
+        self.border = border
 
     def forward(self, image: Tensor, boxes: Tensor, box_indices: Tensor) -> Tensor:
         """Cut boxes out of maps.
@@ -544,6 +549,7 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
             method=self.method,
             extrapolation_value=self.extrapolation_value,
             antialias=self.antialias,
+            border=self.border,
         )
         return crops
 
@@ -551,7 +557,8 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
         """Return the options."""
         return (
             f"crop_size={self.crop_size}, method={self.method!r}, "
-            f"extrapolation_value={self.extrapolation_value}, antialias={self.antialias}"
+            f"extrapolation_value={self.extrapolation_value}, antialias={self.antialias}, "
+            f"border={self.border!r}"
         )
 
     if TYPE_CHECKING:  # torch declares the results of modules as Any
