@@ -121,13 +121,6 @@ def features_of(function: Function) -> str:
 
 
 @functools.cache
-def features_of(function: Function) -> str:
-    """Return the name of a function's argument that has the features or pooled values."""
-    parameters = [*signature_of(function).parameters]
-    return next((each for each in parameters if each in _FEATURES), parameters[0])
-
-
-@functools.cache
 def gradient_names(function: Function) -> Mapping[str, str] | None:
     """Return the gradient's name for each argument that has one; None for a gradient itself."""
     name, names = function.__name__, vars(sys.modules[function.__module__])
