@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from _support.compare import assert_same_bits
 
 import roipool
 from roipool._dtypes import BYTES
@@ -26,12 +27,13 @@ from roipool.systems import SYSTEMS
 from roipool.tools.random_calls.front_ends import COMPAT_LIBRARIES, guises, relation_of
 from roipool.tools.random_calls.front_ends.adapters import (
     Adapter,
+    boxes_of,
     calls_of,
     differentiable,
     given_boxes,
 )
 from roipool.verification.call import function_of, run
-from roipool.verification.case import Case, dtypes
+from roipool.verification.case import FORMS, Case, dtypes
 from roipool.verification.check import check
 from roipool.verification.generate import draw
 from roipool.verification.relations import differences
@@ -61,6 +63,11 @@ def forward_of(name: str) -> Any:
 def is_function(name: str) -> bool:
     """Return whether a row's forward is a public function, not a method of a layer."""
     return forward_of(name).__module__.startswith("roipool.compat.")
+
+
+def as_results(results: Any) -> tuple[Any, ...]:
+    """Return one or several results as several."""
+    return results if isinstance(results, tuple) else (results,)
 
 
 def moves_in_float64(name: str) -> bool:
@@ -122,6 +129,25 @@ class CompatContract:
             guise = subject.partition(": ")[2]
             if guise not in self.usual:
                 self.check(call(name), guise)
+
+    @pytest.mark.parametrize("name", [each for each in ROWS if ROWS[each].forms == FORMS])
+    def test_boxes_of_each_image(self, name: str) -> None:
+        """A list of tables is taken where NumPy's function takes it, and refused where not."""
+        case, forward = call(name, ROWS[name].dtypes[0]), ROWS[name].forward
+        arguments, own = calls_of(case)[forward].arguments, self.adapter(case)
+        boxes = arguments[boxes_of(arguments)]
+        tables = [boxes[case.images == image][:, 1:] for image in range(len(case.maps))]
+        arguments = {**arguments, boxes_of(arguments): tables}
+        given = own.converted(arguments)
+        try:
+            expected = own.public(forward)(**arguments)
+        except (TypeError, ValueError):
+            with pytest.raises((TypeError, ValueError)):
+                own.public(forward)(**given)
+            return
+        found = own.back(own.public(forward)(**given))
+        for one, other in zip(as_results(found), as_results(expected), strict=True):
+            assert_same_bits(one, other)
 
     def test_every_gradient_is_compared(self) -> None:
         """So a test proves each cell of the table in docs/systems/index.md."""

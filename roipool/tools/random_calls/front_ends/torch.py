@@ -20,10 +20,11 @@ import roipool
 import roipool.torch  # must precede the compilation of programs
 from roipool.systems import SYSTEMS
 from roipool.verification.call import Call, Results, bound, run
-from roipool.verification.case import Array, Case, dtypes, in_layout
+from roipool.verification.case import Array, Case, in_layout
 from roipool.verification.relations import Comparisons, close
 
 from . import Guise
+from ._tensors import stored, to_numpy, to_tensor
 from .adapters import (
     ARRAYS,
     MAPS,
@@ -55,86 +56,6 @@ from .adapters import (
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 HALVES = (torch.float16, torch.bfloat16)
-
-
-def to_tensor(array: Array) -> Tensor:
-    """Return a copy of a NumPy array as a tensor."""
-    native = np.array(array, array.dtype.newbyteorder("="), order="C")
-    if native.dtype.name == "bfloat16":
-        return torch.from_numpy(native.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(native)
-
-
-def to_numpy(tensor: Tensor) -> Array:
-    """Return a tensor's values."""
-    plain = tensor.detach().as_subclass(Tensor).resolve_neg().contiguous()
-    if plain.dtype is torch.bfloat16:
-        return plain.view(torch.int16).numpy().view(dtypes()["bfloat16"])
-    return plain.numpy()
-
-
-# ---- Memory formats of the same values
-
-
-def _strided(tensor: Tensor) -> Tensor:
-    wide = tensor.new_zeros((*tensor.shape, 2))
-    wide[..., 1] = tensor
-    return wide[..., 1]
-
-
-def _at_an_offset(tensor: Tensor) -> Tensor:
-    longer = tensor.new_zeros(tensor.numel() + 3)
-    part = longer[3:].view(tensor.shape)
-    part.copy_(tensor)
-    return part
-
-
-def _turned(tensor: Tensor) -> Tensor:
-    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
-
-
-def _channels_last(tensor: Tensor) -> Tensor:
-    of_volumes = tensor.dim() == 5
-    form = torch.channels_last_3d if of_volumes else torch.channels_last
-    return tensor.contiguous(memory_format=form)
-
-
-def _cut(tensor: Tensor) -> Tensor:
-    wide = tensor.new_zeros([size + 1 for size in tensor.shape])
-    part = wide[tuple(slice(1, None) for _ in tensor.shape)]
-    part.copy_(tensor)
-    return part
-
-
-def _negative(tensor: Tensor) -> Tensor:
-    return torch._neg_view(-tensor)
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-MEMORY: tuple[Callable[[Tensor], Tensor], ...] = (
-    _same,
-    _strided,
-    _at_an_offset,
-    _turned,
-    _channels_last,
-    _cut,
-    _negative,
-)
-
-
-def stored(tensor: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return a tensor of the same values in a random memory format."""
-    way = MEMORY[int(rng.integers(len(MEMORY)))]
-    if way is _channels_last and tensor.dim() not in (4, 5):
-        way = _cut
-    if way is _turned and tensor.dim() < 2:
-        way = _strided
-    if way is _negative and not tensor.is_floating_point():
-        way = _at_an_offset
-    return way(tensor)
 
 
 # ---- Calls
@@ -478,11 +399,11 @@ def functional(case: Case, got: Results, library: Any) -> Comparisons:
     yield from close(own, results, run(own, roipool, operation), roipool)
 
 
-def _tangents(case: Case, store: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def _tangents(case: Case) -> list[Tensor]:
     """Return `moved_maps` in the form of the call's maps."""
     moved = replace(case, maps=moved_maps(case))
     features = calls_of(moved)[SYSTEMS[case.operation].forward].arguments["features"]
-    return [store(to_tensor(array)) for array in parts_of(features)]
+    return [to_tensor(array) for array in parts_of(features)]
 
 
 class ForwardMode(Eager):
@@ -490,7 +411,7 @@ class ForwardMode(Eager):
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Return the derivative of pooled values along `moved_maps`."""
-        given, tangents = self.converted(arguments), iter(_tangents(self.case, _same))
+        given, tangents = self.converted(arguments), iter(_tangents(self.case))
         with forward_ad.dual_level():
             maps = [
                 forward_ad.make_dual(each, next(tangents)) for each in flat(given, ["features"])
@@ -518,7 +439,7 @@ class Twice(Derivatives):
         grad = self.array("grad_output", in_layout(self.case.grad, self.case.layout))
         grad = grad.reshape(self.pooled.shape).to(self.pooled.dtype).requires_grad_()
         once = torch.autograd.grad(self.pooled, self.leaves, grad, create_graph=True)
-        (again,) = torch.autograd.grad(once, grad, _tangents(self.case, _same))
+        (again,) = torch.autograd.grad(once, grad, _tangents(self.case))
         return (again, *results[1:]) if isinstance(results, tuple) else again
 
 
