@@ -50,7 +50,7 @@ def __getattr__(attribute: str) -> Any:
             "compiler's OpenMP and build it again, or build it with ROIPOOL_NO_OPENMP=1 to have no "
             "warning",
             RuntimeWarning,
-            stacklevel=5,  # of who calls a public function
+            stacklevel=6,  # of who calls a public function
         )
     return _cpu
 

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from roipool._layout import Layout, VolumeLayout
 from roipool._types import AngleUnit, Border, Method, Mode
+from roipool.jax._calls import call as call
 from roipool.jax._transport import transport as transport
 
 def assign_levels(

@@ -18,6 +18,7 @@ from roipool._definitions import OPS, VOLUME_OPS, Op
 NEEDY = ["__main__", "._cuda.engine"]
 OPTIONAL = ("cupy", "dask", "jax", "torch")
 NEEDY += [f".{library}" for library in OPTIONAL if find_spec(library) is None]
+NEEDY += ["front_ends._tensors"] if find_spec("torch") is None else []
 
 
 def modules(package: ModuleType) -> list[str]:
