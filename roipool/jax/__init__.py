@@ -1,7 +1,7 @@
 """JAX: the operations of roipool for JAX arrays, with derivatives, under every transformation.
 
 ``roipool.roi_align(array, ...)`` and the other operations call the functions of this package, which
-have the same arguments except `out`. They work within ``jit``, ``grad``, ``vjp``, ``jvp``, ``vmap``
+have the same arguments except `out`; those of ``roipool.compat`` take JAX arrays, too. They work within ``jit``, ``grad``, ``vjp``, ``jvp``, ``vmap``
 and ``checkpoint``.
 
 Where values are not known, for example under ``jit``, only shapes and dtypes are checked: a box
