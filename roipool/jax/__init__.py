@@ -1,8 +1,8 @@
 """JAX: the operations of roipool for JAX arrays, with derivatives, under every transformation.
 
 ``roipool.roi_align(array, ...)`` and the other operations call the functions of this package, which
-have the same arguments except `out`. They work within ``jit``, ``grad``, ``vjp``, ``jvp``, ``vmap``
-and ``checkpoint``.
+have the same arguments except `out`; functions of ``roipool.compat`` take JAX arrays, too. They
+work within ``jit``, ``grad``, ``vjp``, ``jvp``, ``vmap`` and ``checkpoint``.
 
 Where values are not known, for example under ``jit``, only shapes and dtypes are checked: a box
 whose batch index is out of range is pooled to 0 and has no gradient.

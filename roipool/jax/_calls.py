@@ -7,6 +7,8 @@ What is traced, for a derivative, a batch or a compiler, goes through ``roipool.
 from __future__ import annotations
 
 import functools
+import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -46,7 +48,7 @@ def _called(function: Function, given: dict[str, Any]) -> Any:
     arguments, arrays = _taken(given, _is_array)
     values = [_known_values(each) for each in arrays]
     if all(each is not None for each in values):
-        return _like(arrays[0], function(**_put(arguments, values)))
+        return _like(arrays[0], _computed(function, _put(arguments, values)))
     features, names = features_of(function), gradient_names(function)
     own = {
         name: value if name == features else _mapped(value, _if_known)
@@ -61,7 +63,13 @@ def _called(function: Function, given: dict[str, Any]) -> Any:
     if published is not None and not (call := published.of((), own)).is_derivative:
         return call.asked(_with_published_gradient(call))
     arguments, arrays = _taken(own, _is_array)
-    return _traced(lambda *arrays: function(**_put(arguments, arrays)), arrays)
+    return _traced(lambda *arrays: _computed(function, _put(arguments, arrays)), arrays)
+
+
+def _computed(function: Function, given: dict[str, Any]) -> Any:
+    """Return a function's results, for arguments by name: some may be positional only."""
+    bound = inspect.BoundArguments(signature_of(function), OrderedDict(given))
+    return function(*bound.args, **bound.kwargs)
 
 
 # ---- Arguments and results: arrays, and sequences and mappings of them

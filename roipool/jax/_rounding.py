@@ -8,6 +8,7 @@ roipool are primitives of their own, which are computed so that the compiler can
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,12 +34,22 @@ def _quotient(first: Array, second: Array) -> Array:
     return jax.lax.div(first, jax.lax.select(jax.lax.eq(first, first), second, first))
 
 
+def _batch(primitive: Primitive, operands: Any, dims: Any) -> tuple[Array, int]:
+    """Return a batch of results, in the first axis, from operands of which one may have none."""
+    (size,) = {each.shape[dim] for each, dim in zip(operands, dims, strict=True) if dim is not None}
+    full = [
+        jnp.broadcast_to(each, (size, *each.shape)) if dim is None else jnp.moveaxis(each, dim, 0)
+        for each, dim in zip(operands, dims, strict=True)
+    ]
+    return primitive.bind(*equally_varying(full)), 0
+
+
 def _primitive(name: str, compute: Callable[..., Array]) -> Primitive:
     primitive = Primitive(f"roipool_{name}")
     primitive.def_impl(jax.jit(compute))
     primitive.def_abstract_eval(lambda first, second: first.update(weak_type=False))
     mlir.register_lowering(primitive, mlir.lower_fun(compute, multiple_results=False))
-    batching.defbroadcasting(primitive)
+    batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
     return primitive
 
 
