@@ -36,6 +36,9 @@ _PACKAGES = {
     ("jax", "ArrayImpl"): "roipool.jax",
 }
 
+# Types of arrays that functions compute themselves: those of NumPy and CuPy. A cache, too.
+_computed_here: set[type] = {np.ndarray}
+
 # Libraries that trace calls: within a trace nothing can be imported.
 _TRACING = ("jax", "jaxlib", "torch")
 
@@ -57,7 +60,7 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
-        if args and _by_type.get(type(args[0]), _NOT_GIVEN) is None:
+        if args and type(args[0]) in _computed_here:
             found = kept.result(args, kwargs)
             return compute_and_keep(function, kept, args, kwargs) if found is None else found
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
@@ -78,7 +81,7 @@ def for_every_array(function: Function) -> Function:
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
-        if args and _by_type.get(type(args[0]), _NOT_GIVEN) is None:
+        if args and type(args[0]) in _computed_here:
             found = kept.result(args, kwargs)
             return compute_and_keep(function, kept, args, kwargs) if found is None else found
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
@@ -125,6 +128,8 @@ def _find(array_type: type) -> ModuleType | None:
         _by_type[array_type] = _dlpack
     else:
         _by_type[array_type] = None
+        if LIBRARY_OF[array_type] is not None:
+            _computed_here.add(array_type)
     return _by_type[array_type]
 
 

@@ -326,7 +326,7 @@ class Call:
         `dtype` is that of the pooled values, if the caller chooses it.
         """
         arrays, form = self._arrays, self._form
-        layout = "NCHW" if layout == "NCHW" else check.layout(layout)
+        layout = "NCHW" if type(layout) is str and layout == "NCHW" else check.layout(layout)
         maps = check.features(form.features, arrays[form.features], layout, dtypes)
         if dtype is not None:
             own = dtype_name(self.library.dtype(maps))

@@ -200,8 +200,8 @@ DEFINITIONS = [
     Fault(
         "crop: filter",
         f"{KERNELS}/crop_and_resize.h",
-        "if (width > T(1)) {",
-        "if (width > T(2)) {",
+        "if (width > T(1) && filter",
+        "if (width > T(2) && filter",
         "skips cells of crops that are made up to half as small",
         "tests/ops/test_antialias.py tests/ops/test_oracle.py",
     ),
@@ -356,9 +356,8 @@ ENGINES = [
     Fault(
         "groups: last row of a part",
         f"{KERNELS}/cpu/position_sensitive.cpp",
-        "  return {height * part / job.parts, height * (part + 1) / job.parts, 0,",
-        "  const bool is_last = part + 1 == job.parts;\n"
-        "  return {height * part / job.parts, height * (part + 1) / job.parts - !is_last, 0,",
+        "  return {rows.first, rows.last, 0, job.columns.size};",
+        "  return {rows.first, rows.last - (part + 1 < job.parts), 0, job.columns.size};",
         "rows between the parts of a gradient are of neither",
         "tests/engines/test_threads.py -k same_bits",
     ),

@@ -211,7 +211,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "arguments: infinite after rounding",
-        "roipool/_arguments.py",
+        "roipool/_arrays/_numpy.py",
         "if array.dtype.itemsize <= dtype.itemsize:",
         "if array.dtype.itemsize:",
         "boxes beyond float32 cause an overflow warning",
@@ -252,7 +252,7 @@ FRONT_ENDS = [
     Fault(
         "compat: mmcv's winner below zero",
         "roipool/compat/mmcv.py",
-        "no_argmax = (argmax < 0) & (pooled.astype(y.dtype) < 0)",
+        "no_argmax = (argmax < 0) & (check.cast(pooled, check.dtype_of(y)) < 0)",
         "no_argmax = argmax < 0",
         "the position of a winning sample outside the map is -1",
         "tests/compat tests/ops/test_oracle.py",

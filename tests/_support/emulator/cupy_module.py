@@ -219,6 +219,11 @@ def zeros(shape: Any, dtype: Any = np.float64) -> ndarray:
     return ndarray(np.zeros(shape, dtype))
 
 
+def full_like(array: ndarray, value: Any) -> ndarray:
+    launches.append("fill")
+    return ndarray(np.full_like(array._memory, value))
+
+
 def from_dlpack(tensor: Any) -> ndarray:
     return ndarray(np.from_dlpack(tensor))
 
