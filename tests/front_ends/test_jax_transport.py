@@ -42,7 +42,7 @@ IN_PLACE = {"parameter", "get-tuple-element", "bitcast"}
 
 
 def request_of(case: Case) -> Request:
-    defaults = {"aligned": True, "angle_unit": "radians", "layout": "NCHW"}
+    defaults = {"aligned": True, "angle_unit": "radians", "layout": "NCHW", "border": "constant"}
     given = {**defaults, **case.options()}
     return RequestsOf(case.op).request(given, SHAPE, SIZE)
 
