@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-#include "../numbers.h"
+#include "../config.h"
 
 namespace roipool {
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "lanes.h"
+#include "non_temporal.h"
 #include "taps.h"
 
 namespace roipool {
