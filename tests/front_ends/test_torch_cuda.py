@@ -80,6 +80,7 @@ def family_of(case: Case) -> Any:
 
 def settings_of(case: Case) -> Settings:
     defaults = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians"}
+    defaults["border"] = "constant"
     given = {**defaults, **case.options(), "planes": 2, "depth": SIZE[0]}
     family = family_of(case)
     values = [given[name] for name in family.placing]

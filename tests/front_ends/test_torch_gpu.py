@@ -14,7 +14,7 @@ from _support.tensors import ALL_CASES, DTYPES, FORMATS, Case, maps
 from torch import Tensor
 
 import roipool.torch
-from roipool.torch import roi_align
+from roipool import roi_align
 
 # A first run on a device is to show results, not the warnings of other packages.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]

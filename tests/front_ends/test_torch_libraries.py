@@ -14,7 +14,7 @@ from roipool.cli import main
 # As detectron2 has them; its rotated layer is an operator of its own.
 LAYERS = """
 import torch, torchvision
-from roipool.torch import roi_align_rotated
+from roipool import roi_align_rotated
 class ROIAlign(torch.nn.Module):
     def __init__(self, output_size, spatial_scale, sampling_ratio, aligned=True):
         super().__init__()

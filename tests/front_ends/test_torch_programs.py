@@ -48,7 +48,8 @@ def settings_of(case: Case) -> Settings:
     if case.variant.has_argmax and f"{name}_max" in FAMILIES:
         name = f"{name}_max"
     family = FAMILIES[name]
-    given = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians", **case.options()}
+    defaults = {"aligned": True, "angle_unit": "radians", "border": "constant"}
+    given = {"spatial_scale": 1.0, **defaults, **case.options()}
     if case.op.is_of_volumes:
         given |= {"planes": 2, "depth": SIZE[0]}
     values = [given[option] for option in family.placing]
