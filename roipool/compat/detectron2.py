@@ -133,9 +133,6 @@ class ROIAlign(torchvision.RoIAlign):
         options = self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned
         return _roi_align(input, rois, *options)
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
     def backward(self, grad_output: ArrayT, rois: Any, input_shape: Sequence[int]) -> ArrayT:
         """Return the gradient with respect to `input`."""
         options = self.spatial_scale, self.sampling_ratio, self.aligned
