@@ -50,7 +50,24 @@ def dtype(tensor: Tensor) -> np.dtype[Any]:
 
 def astype(tensor: Tensor, dtype: np.dtype[Any]) -> Tensor:
     """Return a tensor in a dtype: the same one if it has it already."""
-    return tensor.to(tensor_dtype(dtype))
+    own = tensor_dtype(dtype)
+    if tensor.dtype is torch.float64 and own is torch.float16:
+        tensor = _odd_float32(tensor)
+    return tensor.to(own)
+
+
+def _odd_float32(tensor: Tensor) -> Tensor:
+    """Return float64 numbers in float32, rounded to odd: to be rounded to float16 once.
+
+    Torch rounds to float32 and then to float16, which is wrong for a number beside a tie.
+    """
+    near = tensor.to(torch.float32)
+    known, exact = near.detach(), tensor.detach()
+    rest, bits = exact - known.double(), known.contiguous().view(torch.int32)
+    is_even = (rest != 0) & (bits % 2 == 0) & torch.isfinite(known) & (known != 0)
+    step = torch.where((rest > 0) == (known > 0), 1, -1)  # by one, away from 0 or to it
+    odd = (bits + step.to(torch.int32)).view(torch.float32)
+    return torch.where(is_even, near + (odd - known), near)
 
 
 def device(tensor: Tensor) -> AbstractContextManager[Any] | None:
