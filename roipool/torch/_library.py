@@ -53,7 +53,32 @@ def astype(tensor: Tensor, dtype: np.dtype[Any]) -> Tensor:
     own = tensor_dtype(dtype)
     if tensor.dtype is torch.float64 and own is torch.float16:
         tensor = _odd_float32(tensor)
+    widens = tensor.dtype is torch.float16 and own is torch.float64
+    if widens and torch.is_grad_enabled() and tensor.requires_grad:
+        return _Widened.apply(tensor)
     return tensor.to(own)
+
+
+class _Widened(torch.autograd.Function):  # type: ignore[misc]  # no types where no torch is
+    """float16 numbers in float64, with a gradient that is rounded once, as `astype` does it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(tensor: Tensor) -> Tensor:
+        return tensor.double()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return astype(gradients[0], np.dtype(np.float16))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return tangents[0].double()
 
 
 def _odd_float32(tensor: Tensor) -> Tensor:
