@@ -17,6 +17,7 @@ class Layer(Module):  # type: ignore[misc]  # no types where no torch is
 
     A layer that is made after PyTorch was imported is a ``torch.nn.Module``, too. Pickles and
     copies are of the class itself, so that either kind can be loaded as the other.
+    Options that the system's own layer lacks are private, and not shown.
     """
 
     def __new__(cls, *_args: Any, **_options: Any) -> Self:

@@ -350,7 +350,7 @@ class _Pooler(NamedTuple):
 
 
 @for_every_array
-def _pool_pyramid(
+def _roi_pooler(
     x: Sequence[ArrayT], box_lists: Sequence[Any], return_argmax: bool, *options: Any
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Return what :class:`ROIPooler` with these options returns."""
@@ -358,14 +358,14 @@ def _pool_pyramid(
 
 
 @for_every_array
-def _pool_pyramid_backward(
+def _roi_pooler_backward(
     grad_output: ArrayT,
     input_shapes: Sequence[Sequence[int]],
     box_lists: Sequence[Any],
     argmax: ArrayT | None,
     *options: Any,
 ) -> list[ArrayT]:
-    """Return the gradients of :func:`_pool_pyramid` with respect to the maps."""
+    """Return the gradients of :func:`_roi_pooler` with respect to the maps."""
     return _Pooler(*options).backward(grad_output, input_shapes, box_lists, argmax)
 
 
@@ -445,7 +445,7 @@ class ROIPooler(Layer):
             Shape (K, C, rows, columns), in the order of the boxes; the argmax is int32
             ``y * W + x`` in the map of each box, -1 for none.
         """
-        return _pool_pyramid(x, box_lists, return_argmax, *self._options())
+        return _roi_pooler(x, box_lists, return_argmax, *self._options())
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -476,7 +476,7 @@ class ROIPooler(Layer):
             Of the maps' shapes.
         """
         options = self._options()
-        return _pool_pyramid_backward(grad_output, input_shapes, box_lists, argmax, *options)
+        return _roi_pooler_backward(grad_output, input_shapes, box_lists, argmax, *options)
 
     def _options(self) -> tuple[Any, ...]:
         canonical = self.canonical_box_size, self.canonical_level

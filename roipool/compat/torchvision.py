@@ -308,7 +308,7 @@ def _on_levels(regions: Regions, scales: Sequence[float], canonical: tuple[float
 
 
 @for_every_array
-def _pool_pyramid(
+def _multi_scale_roi_align(
     x: Mapping[str, ArrayT],
     boxes: Sequence[Any],
     image_shapes: Sequence[tuple[int, int]],
@@ -333,7 +333,7 @@ def _pool_pyramid(
 
 
 @for_every_array
-def _pool_pyramid_backward(
+def _multi_scale_roi_align_backward(
     grad_output: ArrayT,
     input_shapes: Mapping[str, Sequence[int]],
     boxes: Sequence[Any],
@@ -345,7 +345,7 @@ def _pool_pyramid_backward(
     canonical_level: int,
     scales: list[float] | None,
 ) -> dict[str, ArrayT]:
-    """Return the gradients of :func:`_pool_pyramid` with respect to the maps."""
+    """Return the gradients of :func:`_multi_scale_roi_align` with respect to the maps."""
     name = "input_shapes"
     named = conventions.maps_of_names(name, input_shapes, featmap_names)
     shapes = check.pyramid_shapes(name, named)
@@ -434,7 +434,7 @@ class MultiScaleRoIAlign(Layer):
         ndarray
             Shape (K, C, rows, columns), in the order of the boxes.
         """
-        pooled = _pool_pyramid(x, boxes, image_shapes, *self._options())
+        pooled = _multi_scale_roi_align(x, boxes, image_shapes, *self._options())
         self._keep_scales(x, image_shapes)
         return pooled
 
@@ -465,7 +465,9 @@ class MultiScaleRoIAlign(Layer):
             Gradients with the shapes of the pooled maps.
         """
         options = self._options()
-        found = _pool_pyramid_backward(grad_output, input_shapes, boxes, image_shapes, *options)
+        found = _multi_scale_roi_align_backward(
+            grad_output, input_shapes, boxes, image_shapes, *options
+        )
         self._keep_scales(input_shapes, image_shapes)
         return found
 

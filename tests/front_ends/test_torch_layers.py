@@ -381,3 +381,9 @@ def test_errors_name_the_layer_and_the_argument() -> None:
         detectron2.ROIAlign(2, 0.5, 0)(features, rois[:, :3])
     with pytest.raises(TypeError, match=r"^roi_align: rois must not require a gradient"):
         detectron2.ROIAlign(2, 0.5, 0)(features, rois.requires_grad_())
+    layer = torchvision.MultiScaleRoIAlign(["0", "1"], 2, 2)
+    _, boxes, sizes = tensors(LAYERS["torchvision.MultiScaleRoIAlign"].arguments)
+    with pytest.raises(ValueError, match=r"^multi_scale_roi_align: x\['0'\] must"):
+        layer({"0": features[0]}, boxes, sizes)
+    with pytest.raises(TypeError, match=r"^roi_pooler: x must be a list or tuple"):
+        detectron2.ROIPooler(2, (1 / 8,), 2, "ROIAlign")(features, boxes)
