@@ -56,27 +56,24 @@ def by_front_end(function: Function, *, takes_sequences: bool = False) -> Functi
     ``common_library`` finds what does not belong beside it. `takes_sequences` says that the first
     argument may be a list or tuple.
     """
-    first, kept = next(iter(inspect.signature(function).parameters)), KeptCalls()
+    first = next(iter(inspect.signature(function).parameters))
 
-    @functools.wraps(function)
-    def operation(*args: Any, **kwargs: Any) -> Any:
-        if args and type(args[0]) in _computed_here:
-            found = kept.result(args, kwargs)
-            return compute_and_keep(function, kept, args, kwargs) if found is None else found
-        front_end = _front_end_among(args) or _front_end_among(kwargs.values())
-        if front_end is None:
-            value = args[0] if args else kwargs.get(first, _NOT_GIVEN)
-            if not (takes_sequences and isinstance(value, (list, tuple))):
-                _check_is_array(first, value)
-            return function(*args, **kwargs)
-        return front_end.call(function, args, kwargs)
+    def check_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        value = args[0] if args else kwargs.get(first, _NOT_GIVEN)
+        if not (takes_sequences and isinstance(value, (list, tuple))):
+            _check_is_array(first, value)
 
-    operation.kept = kept  # type: ignore[attr-defined]  # for tests
-    return operation  # type: ignore[return-value]
+    return _by_front_end(function, check_first)
 
 
 def for_every_array(function: Function) -> Function:
     """Like `by_front_end`, for functions that check their arguments by themselves."""
+    return _by_front_end(function, None)
+
+
+def _by_front_end(
+    function: Function, check_first: Callable[[tuple[Any, ...], dict[str, Any]], None] | None
+) -> Function:
     kept = KeptCalls()
 
     @functools.wraps(function)
@@ -85,9 +82,11 @@ def for_every_array(function: Function) -> Function:
             found = kept.result(args, kwargs)
             return compute_and_keep(function, kept, args, kwargs) if found is None else found
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
-        if front_end is None:
-            return function(*args, **kwargs)
-        return front_end.call(function, args, kwargs)
+        if front_end is not None:
+            return front_end.call(function, args, kwargs)
+        if check_first is not None:
+            check_first(args, kwargs)
+        return function(*args, **kwargs)
 
     operation.kept = kept  # type: ignore[attr-defined]  # for tests
     return operation  # type: ignore[return-value]
