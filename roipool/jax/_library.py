@@ -31,6 +31,7 @@ Array = Any
 
 engine = None
 array = "JAX array"
+to_float32 = ".astype(np.float32)"
 beside = (np.ndarray, np.generic, list, tuple, float, int)  # whose values are known
 
 

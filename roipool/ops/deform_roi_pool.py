@@ -402,6 +402,7 @@ def deform_roi_pool_backward_mask(
         placed = definition(spatial_scale, sampling_ratio, gamma)
         gradient, maps, regions, pooling = call.checked_backward_boxes(placed, layout)
         pooled = call.average(maps, regions, pooling)
-        products = weighted(pooled.astype(real_dtype(pooled.dtype)), gradient)
+        own, library = check.dtype_of(pooled), call.library
+        products = weighted(library.astype(pooled, real_dtype(own)), gradient)
         channel, *_ = AXES[pooling.layout]
-        return products.sum(axis=channel, keepdims=True).astype(gradient.dtype)
+        return library.astype(products.sum(axis=channel, keepdims=True), own)

@@ -104,9 +104,10 @@ def assign_levels(
 def _levels_of(call: Call, corners: Array, areas: Sequence[float]) -> Any:
     """Return the level of each box from its corners, and from the areas between levels."""
     if not isinstance(corners, np.ndarray):  # on a GPU: in one launch, rather than a dozen
-        is_real = corners.dtype.kind not in "iu"
-        real = real_dtype(corners.dtype) if is_real else check.FLOAT64
-        return call.library.engine.assign_levels(call.library.table(corners, real), areas)
+        dtype = call.library.dtype(corners)
+        real = check.FLOAT64 if dtype.kind in "iu" else real_dtype(dtype)
+        computing: Any = call.engine if call.verbs is None else call.verbs
+        return computing.assign_levels(call.library.table(corners, real), areas)
     with np.errstate(over="ignore", invalid="ignore"):
         none = np.zeros(len(corners), np.int64)
         return levels_by_area(corners.astype(np.float64), none, areas)
@@ -203,7 +204,7 @@ def multilevel_roi_align(
         maps = check.pyramid("features", check.numbered("features", features), layout)
         placed, scales = _placed(len(maps), spatial_scales, sampling_ratio, aligned)
         size = check.size_pair("output_size", output_size)
-        regions = call.regions(maps[0].shape[0], maps[0].dtype)
+        regions = call.regions(maps[0].shape[0], check.dtype_of(maps[0]))
         regions, pooling = (
             _on_levels(call, regions, levels, scales),
             Pooling(placed, size, layout, scales=scales),
@@ -377,7 +378,7 @@ def _on_levels(
     call: Call, regions: Regions, levels: Numbers | None, scales: tuple[float, ...]
 ) -> Regions:
     """Return boxes with the index of each one's map."""
-    count = len(regions.boxes)
+    count = regions.boxes.shape[0]
     if levels is not None:
         return regions._replace(levels=check.levels("levels", levels, count, len(scales)))
     return regions._replace(levels=_levels_of(call, regions.boxes, areas_of_scales(scales)))

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from roipool.torch._operators import BRIDGES, kernel
+from roipool.torch._operators import BRIDGES, naming_errors
 
 LOGGER = logging.getLogger("roipool")
 
-Kernels = Mapping[str, Callable[..., Any]]  # by operator; they take a bridge first
+Kernels = Mapping[str, Callable[..., Any]]  # by operator
 
 
 class Override:
@@ -73,6 +73,7 @@ def register_kernels(library: Any, kernels: Kernels) -> None:
     """Register kernels with a library, for each type of device."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of replaced kernels, which are logged
-        for device, bridge in BRIDGES.items():
+        for device in BRIDGES:
             for name, compute in kernels.items():
-                library.impl(name, kernel(bridge, name, compute), device, allow_override=True)
+                own = naming_errors(name, torch.no_grad()(compute))
+                library.impl(name, own, device, allow_override=True)
