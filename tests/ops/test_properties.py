@@ -33,7 +33,7 @@ UPRIGHT = [
 ]
 EXAMPLES = 40
 EMULATED = 15  # on the emulator, which is slow
-MANY = 200  # with --everything; `.ci/run` also makes 20,000 random calls
+MANY = 200  # with --everything; `scripts/nightly.sh` also makes 9,000 random calls
 
 
 def examples(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
