@@ -6,8 +6,7 @@ import copy
 import dataclasses
 import importlib
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from roipool.torch._families import FAMILIES, Family, Settings
 from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
 from roipool.torch._memory import Bridge, is_channels_last
 from roipool.torch._operators import BRIDGES
-from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
+from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
 
 
 def _without_bytes(name: str) -> Family:
@@ -278,8 +277,7 @@ def _keep_to_the_operator(stack: ExitStack) -> None:
 OVERRIDE = Override("torchvision's ROI operators", _install)
 
 
-@contextmanager
-def override_torchvision() -> Iterator[None]:
+def override_torchvision() -> Overriding:
     """Let roipool compute torchvision's ROI operators, forward and backward.
 
     They are ``roi_align``, ``roi_pool``, ``ps_roi_align`` and ``ps_roi_pool``.
@@ -288,6 +286,7 @@ def override_torchvision() -> Iterator[None]:
     computed by roipool, for all threads of the process; after it by torchvision again. Models stay
     as they are: autograd, autocast, export and TorchScript go on as before. It is logged (INFO), as
     numbers change by a few units in the last place. Contexts may be nested.
+    ``override_torchvision().enable()`` opens one for the rest of the process.
 
     detectron2's ``ROIAlign`` and ``ROIPool`` call these operators, and are computed by roipool,
     too; so is mmcv's ``RoIAlign`` with ``use_torchvision=True``.
@@ -319,5 +318,4 @@ def override_torchvision() -> Iterator[None]:
     """
     import torchvision  # noqa: F401  # registers the operators
 
-    with OVERRIDE.active():
-        yield
+    return Overriding(OVERRIDE)
