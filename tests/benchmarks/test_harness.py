@@ -172,9 +172,7 @@ def test_our_call_is_what_the_task_says(sampling: int, aligned: bool) -> None:
         (False, reference.roi_align(x, rois, (2, 4), *place, aligned=aligned)),
         (True, reference.roi_align_backward(grad, rois, x.shape, *place, aligned=aligned)),
     ):
-        task = Task(
-            "roi_align", backward, "avg", False, (2, 4), sampling, aligned, "NCHW", levels
-        )
+        task = Task("roi_align", backward, "avg", False, (2, 4), sampling, aligned, "NCHW", levels)
         (found,) = prepared(ours.Roipool(roipool.get_num_threads()), task)()
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 

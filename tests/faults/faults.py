@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 KERNELS = "roipool/kernels"
 CPU_TESTS = "tests/ops tests/engines tests/compat"
-ORACLE = "tests/ops/test_oracle.py tests/ops/test_gradients.py"
+ORACLE = "tests/ops/test_oracle.py tests/ops/test_relations.py"
 EMULATED = "tests/cuda tests/ops -k emulator"
 VOLUMES = "tests/ops/test_roi_align_3d.py -k emulator"
 
