@@ -80,7 +80,7 @@ start oldest oldest_jax
 step "front ends: PyTorch, JAX, Dask, array API"
 if finish front_ends; then
   "$work/front_ends/bin/pip" install --quiet "$work"/dist/roipool-*.whl --group types \
-    array-api-strict threadpoolctl "hypothesis>=6.100"
+    array-api-strict threadpoolctl
   # Each library's tests apart: beside JAX, the forks of others are warnings.
   for library in array_api_strict dask jax other random_calls torch; do
     tests_beside_libraries "$PWD/tests/front_ends/test_$library"*.py
