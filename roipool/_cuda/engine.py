@@ -89,6 +89,15 @@ def limits_of(number: int) -> Limits:
     )
 
 
+@cache
+def allow_shared_memory(function: Any, number: int) -> None:
+    """Let the blocks of a kernel have all the shared memory of the current GPU, of this number.
+
+    Each GPU keeps a limit of its own for each kernel, by default `SHARED_BYTES`.
+    """
+    function.max_dynamic_shared_size_bytes = limits_of(number).block_bytes
+
+
 class Kernel(NamedTuple):
     """A kernel, ready but for its arrays."""
 
@@ -105,6 +114,8 @@ class Kernel(NamedTuple):
         """
         function, blocks, threads, shared, argument = self
         if blocks[0] > 0:
+            if shared > SHARED_BYTES:
+                allow_shared_memory(function, arrays[0].data.device_id)
             arguments = (*arrays, argument.for_boxes(boxes, maps))
             function(blocks, threads, arguments, shared_mem=shared)
 
@@ -129,8 +140,6 @@ def kernel_of(config: LaunchConfig) -> Kernel:
     """Return the kernel of a launch."""
     blocks, threads, shared = config.grid
     function = function_of(config.file, config.name, config.defines)
-    if shared > SHARED_BYTES:
-        function.max_dynamic_shared_size_bytes = shared
     return Kernel(function, (blocks,), threads, shared, Argument(config.call, config.tasks_of_box))
 
 
