@@ -21,6 +21,7 @@ from roipool.torch._families import FAMILIES, Family, Settings
 from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
 from roipool.torch._memory import Bridge, is_channels_last
 from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
+from roipool.torch._torchvision_pyramids import replace_pooling
 
 
 def _without_bytes(name: str) -> Family:
@@ -249,7 +250,9 @@ KERNELS: Kernels = {
 
 def _install(stack: ExitStack) -> None:
     library = library_of(stack, "torchvision", "IMPL")
-    _keep_to_the_operator(stack, register_kernels("torchvision", library, KERNELS))
+    devices = register_kernels("torchvision", library, KERNELS)
+    _keep_to_the_operator(stack, devices)
+    replace_pooling(stack, devices)
 
 
 def _keep_to_the_operator(stack: ExitStack, devices: set[str]) -> None:
@@ -290,8 +293,8 @@ def override_torchvision() -> Iterator[None]:
     detectron2's ``ROIAlign`` and ``ROIPool`` call these operators, and are computed by roipool,
     too; so is mmcv's ``RoIAlign`` with ``use_torchvision=True``.
 
-    torchvision's ``MultiScaleRoIAlign`` is computed as it is written, level by level:
-    :class:`roipool.torch.nn.MultiScaleRoIAlign` in its place is one call.
+    torchvision's ``MultiScaleRoIAlign`` pools all maps of a pyramid in one call instead of one for
+    each level. TorchScript and traced programs compute it as it is written, level by level.
 
     Within ``torch.use_deterministic_algorithms(True)`` torchvision's ``roi_align`` leaves its
     operator on GPUs for slower code; within the context it does not, as roipool's gradients are
