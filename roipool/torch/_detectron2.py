@@ -96,7 +96,7 @@ def _install(stack: ExitStack) -> None:
     for name, schema in SCHEMAS.items():
         if not hasattr(torch.ops.detectron2, name):
             library.define(name + schema)
-    register_kernels(library, KERNELS)
+    register_kernels("detectron2", library, KERNELS)
 
 
 OVERRIDE = Override("detectron2's operators of rotated boxes", _install)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ContextDecorator, ExitStack
 from typing import Any
 
@@ -85,10 +86,33 @@ def library_of(stack: ExitStack, namespace: str, kind: str) -> Any:
     return library
 
 
-def register_kernels(library: Any, kernels: Kernels) -> None:
-    """Register kernels with a library, for each type of device."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of replaced kernels, which are logged
-        for device, bridge in BRIDGES.items():
+def register_kernels(namespace: str, library: Any, kernels: Kernels) -> set[str]:
+    """Register kernels with a library of a namespace, for each type of device.
+
+    Where roipool cannot compute, and the namespace has kernels of its own, these stay: a warning
+    says so, once. Return the types of devices that roipool computes on.
+    """
+    computed = set()
+    for device, bridge in BRIDGES.items():
+        reason = bridge.why_not()
+        if reason is not None and has_kernels(namespace, kernels, device):
+            warn_once(f"{namespace} computes {device} tensors itself: {reason}")
+            continue
+        computed.add(device.lower())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of replaced kernels, which are logged
             for name, compute in kernels.items():
                 library.impl(name, kernel(bridge, name, compute), device, allow_override=True)
+    return computed
+
+
+def has_kernels(namespace: str, names: Iterable[str], device: str) -> bool:
+    """Return whether all operators of a namespace have kernels for a type of device."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return all(has_kernel(f"{namespace}::{name}", device) for name in names)
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """Warn in the log, once for each text."""
+    LOGGER.warning("%s", text)
