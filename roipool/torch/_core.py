@@ -27,8 +27,9 @@ _OTHERS = {"assign_levels": "rois"}  # public functions of no operation, and the
 
 
 def is_of_core(function: Function) -> bool:
-    """Return whether a public function is one of roipool's own."""
-    return function.__module__.startswith("roipool.ops.")
+    """Return whether a public function is one of roipool's own operations."""
+    is_known = function.__name__ in _OPERATIONS or function.__name__ in _OTHERS
+    return is_known and function.__module__.startswith("roipool.ops.")
 
 
 def checked_arguments(
