@@ -150,10 +150,12 @@ def _with_allowed_derivatives(function: Function, given: dict[str, Any]) -> dict
 @functools.cache
 def _constant_arguments(function: Function) -> frozenset[str]:
     """Return the arguments of an operation, or of a gradient of it, that have no gradient."""
-    forward = vars(sys.modules[function.__module__])[function.__name__.partition("_backward")[0]]
-    names = gradient_names(inspect.unwrap(forward))
-    assert names is not None
-    return frozenset(signature_of(inspect.unwrap(forward)).parameters) - frozenset(names)
+    module, name = vars(sys.modules[function.__module__]), function.__name__
+    forward = inspect.unwrap(module[name.partition("_backward")[0]])
+    names = gradient_names(forward)
+    if names is None:  # operations that it calls know
+        return frozenset()
+    return frozenset(signature_of(forward).parameters) - frozenset(names)
 
 
 def _constant(value: Any) -> Any:
