@@ -172,9 +172,9 @@ def wrong_modules(maps: Tensor, rois: Tensor, array: NDArray[np.float32]) -> Non
     nn.MultiScaleRoIAlign(["fine"], 7, 2)(maps, [rois], [(9, 9)])  # type: ignore[arg-type]
 
 
-def wrong_lazy_arrays(maps: da.Array, tensor: Tensor) -> None:
+def wrong_lazy_arrays(maps: da.Array) -> None:
     roipool.dask.roi_align(maps, [[0, 1, 1, 3, 3]], 7)  # type: ignore[attr-defined]
-    roipool.dask.chunk_order(maps, "images")  # type: ignore[arg-type]
+    roipool.roi_align(maps, [[0, 1, 1, 3, 3]], 7, keep_ordr=False)  # type: ignore[call-overload]
 
 
 def wrong_options(maps: NDArray[np.float32]) -> None:
