@@ -37,11 +37,11 @@ TURNS = 3
 class Threads(NamedTuple):
     """The threads of calls: how many, and whether those of a pool."""
 
-    count: int
+    number: int
     pool: bool = False
 
     def __str__(self) -> str:
-        return f"{self.count} {'pooled' if self.pool else 'OpenMP'}" if self.count > 1 else "1"
+        return f"{self.number} {'pooled' if self.pool else 'OpenMP'}" if self.number > 1 else "1"
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def busy_processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def work(name: str, backward: bool, threads: Threads, calls: int) -> None:
     """Print the wall and processor seconds of calls as JSON."""
-    roipool.set_num_threads(threads.count)
+    roipool.set_num_threads(threads.number)
     _cpu.use_pool(threads.pool)
     call = ours.prepare(task_of(WORKLOADS[name], "float32", backward))
     call()
@@ -75,7 +75,7 @@ def work(name: str, backward: bool, threads: Threads, calls: int) -> None:
 def times_of(name: str, backward: bool, threads: Threads, calls: int) -> dict[str, Any]:
     """Measure in a process of its own."""
     command = [sys.executable, __file__, "--json", "-", "--work", name, str(int(backward))]
-    command += [str(threads.count), str(int(threads.pool)), str(calls)]
+    command += [str(threads.number), str(int(threads.pool)), str(calls)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -98,7 +98,7 @@ def measure(
             "workload": name,
             "operation": WORKLOADS[name].operations[backward],
             "busy": busy,
-            "threads": each.count,
+            "threads": each.number,
             "pool": each.pool,
             "median": statistics.median(wall[each]),
             "p90": statistics.quantiles(wall[each], n=10)[-1],
