@@ -27,6 +27,7 @@ class Jax(contract.FrontEnd):
         Form("float32", "NHWC"),
         Form("float64"),
     )
+    usual_forms = (Form("float32", "NHWC"),)
     box_dtypes = (*contract.FrontEnd.box_dtypes, "bfloat16")
     functional = jax
     # Only a call that is not compiled knows values.
