@@ -64,6 +64,7 @@ def test_every_guise_is_had(library: str) -> None:
     assert had == set(guises(library))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_every_operation_is_drawn(library: str) -> None:
     """Of libraries that serve `compat`, as often of it as of the core."""

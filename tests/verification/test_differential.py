@@ -172,16 +172,6 @@ def test_differences_see_a_wrong_box_gradient() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_every_row_agrees(name: str) -> None:
-    """Compare the first tiny calls of a system with the oracle, or by the adjoint test."""
-    for number in range(6):
-        case = draw(13, number, (name,), tiny=True)
-        with_what = [*subjects(case, number), "transposes"]
-        for finding in check(case, with_what):
-            assert finding.comparison.problem is None, f"{number}, {finding}"
-
-
 def test_differences_see_a_wrong_gradient_of_rotated_boxes() -> None:
     rois = np.array([[0, 0.6, 0.3, 3.1, 2.2], [0, 1.1, 1.3, 2.2, 9]])
     options = CASE.options | {"clockwise": False, "angle_unit": "radians"}
