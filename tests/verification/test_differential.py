@@ -65,10 +65,10 @@ def test_every_operation_has_a_row(name: str) -> None:
     assert row.layouts == ("NCHW", "NHWC")
 
 
-# Not drawn: levels are compared in a relation, `levels`; a mask's gradient is a sum of pooled
-# values; settings and information.
+# Not drawn: levels are compared in a relation, `levels`; `crop` calls `crop_and_resize`; a mask's
+# gradient is a sum of pooled values; settings and information.
 NOT_DRAWN = set(
-    "assign_levels compat.paddle.distribute_fpn_proposals deform_roi_pool_backward_mask "
+    "assign_levels compat.paddle.distribute_fpn_proposals crop deform_roi_pool_backward_mask "
     "free_memory get_cache_limit get_num_threads set_cache_limit set_debug set_num_threads "
     "show_config".split()
 )
