@@ -18,6 +18,7 @@ from roipool.systems.core import VARIANTS as VARIANTS
 from roipool.verification.call import to_nchw as to_nchw
 from roipool.verification.case import LAYOUTS as LAYOUTS
 from roipool.verification.case import in_layout as in_layout
+from roipool.verification.catalogue import ENTRIES
 
 Array = NDArray[Any]
 
@@ -42,7 +43,7 @@ def is_computed(
 ) -> bool:
     """Return whether a test runs in a type and layout on a backend by default."""
     if backend.name != "emulator" or backend.everything:
-        return True
+        return backend.name != "cpu" or backend.thorough or _is_its_turn(dtype, layout, turn)
     first, *others = FORMS
     chosen = [first]
     if backend.thorough and turn is not None:
@@ -50,16 +51,25 @@ def is_computed(
     return (dtype.name, layout) in chosen
 
 
+def _is_its_turn(dtype: np.dtype[Any], layout: str, turn: int | None) -> bool:
+    """Return whether NumPy arrays of a type are tested in a layout, the other in the next turn."""
+    return turn is None or layout == LAYOUTS[(turn + list(DTYPES).index(dtype.name)) % 2]
+
+
 def every_form(turn: int | None = None, dtypes: Sequence[str] = tuple(DTYPES)) -> Any:
     """Return a decorator that runs a test in every type and layout selected by `is_computed`.
 
+    On NumPy arrays these are all types, each in one layout, by turns, or in both with --thorough.
     The test's argument `name`, the name of an operation, selects the form on the emulator; without
     it only the first form runs. The test's backend is the fixture `backend` or `gpu`.
     """
 
     def where(dtype: np.dtype[Any], layout: str, name: str = "", **fixtures: Any) -> bool:
+        backend, entry = _backend_of(fixtures), fixtures.get("entry")
         at = turn + OPERATIONS.index(name) if name and turn is not None else turn
-        return is_computed(_backend_of(fixtures), dtype, layout, at)
+        if at is not None and entry is not None and backend.name == "cpu":
+            at += ENTRIES.index(entry)
+        return is_computed(backend, dtype, layout, at)
 
     return each(where, layout=LAYOUTS, dtype={name: DTYPES[name] for name in dtypes})
 

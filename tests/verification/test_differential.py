@@ -204,6 +204,7 @@ def test_digests_depend_on_results() -> None:
     assert digest(CASE, roipool) != digest(other, roipool)
 
 
+@pytest.mark.thorough
 def test_the_program(tmp_path: Any) -> None:
     module = "roipool.tools.random_calls"
     command = [sys.executable, "-P", "-m", module, "--calls", "20", "--jobs", "2"]

@@ -257,6 +257,7 @@ def another_index(found: tuple[Array, Array]) -> tuple[Array, Array]:
     return found[0], wrong
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_error_of_one_number_is_found(name: str) -> None:
     library = Faulty(of_pooled(off_by_little), name)
