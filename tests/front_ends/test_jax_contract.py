@@ -25,6 +25,7 @@ class Jax(contract.FrontEnd):
         Form("float64"),
     )
     errors: ClassVar = {"text as boxes": (TypeError, "rois must hold real numbers")}
+    usual_forms = (Form("float32", "NHWC"),)
     box_dtypes = (*contract.FrontEnd.box_dtypes, "bfloat16")
     functional = jax
     # Only a call that is not compiled knows values.

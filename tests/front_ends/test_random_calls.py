@@ -64,6 +64,7 @@ def test_every_guise_is_had(library: str) -> None:
     assert had == set(guises(library))
 
 
+@pytest.mark.thorough
 def test_every_operation_is_drawn() -> None:
     """Of `compat` as often as of the core."""
     drawn = [draw(0, number, ROWS, tiny=True).operation for number in range(1500)]

@@ -19,7 +19,7 @@ from roipool.tools.random_calls.front_ends import (
 from roipool.tools.random_calls.tasks import Report, Task, run_task
 
 GUISES = ("as written", "memory", "types", "out")
-CALLS = 100
+CALLS = 250
 
 
 @pytest.fixture(autouse=True)
@@ -35,19 +35,13 @@ def made(first: int, last: int, rows: tuple[str, ...] = ROWS) -> Report:
     return run_task(Task(3, first, last, rows, isa, tiny=True, front_ends=("cupy",)))
 
 
-@pytest.mark.parametrize("first", range(0, CALLS, 25))
-def test_random_calls(first: int) -> None:
-    report = made(first, first + 25)
-    assert not report.failures, "\n".join(report.lines)
-    assert report.calls.total() == 25
-    assert set(report.by_subject) == {f"cupy: {name}" for name in GUISES}
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize("first", range(CALLS, CALLS + 150, 50))
-def test_more_random_calls(first: int) -> None:
+@pytest.mark.parametrize("first", range(0, CALLS, 50))
+def test_random_calls(first: int) -> None:
     report = made(first, first + 50)
     assert not report.failures, "\n".join(report.lines)
+    assert report.calls.total() == 50
+    assert set(report.by_subject) == {f"cupy: {name}" for name in GUISES}
 
 
 def test_every_guise_is_had() -> None:
@@ -55,6 +49,7 @@ def test_every_guise_is_had() -> None:
     assert had == set(guises("cupy")) == {f"cupy: {name}" for name in GUISES}
 
 
+@pytest.mark.thorough
 def test_a_wrong_front_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A front end that reads reversed views in the wrong order; `compat` makes views itself."""
     right = _cupy.readable
