@@ -19,8 +19,8 @@ from roipool._layout import Shape4
 from roipool.compat import _conventions as conventions
 from roipool.torch._families import FAMILIES, Family, Settings
 from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
+from roipool.torch._mask_overrides import OUR_DEVICES, replace_masks_of_torchvision
 from roipool.torch._memory import Bridge, is_channels_last
-from roipool.torch._operators import BRIDGES
 from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
 
 
@@ -248,12 +248,11 @@ KERNELS: Kernels = {
 
 # ---- The override
 
-OUR_DEVICES = {device.lower() for device in BRIDGES}
-
 
 def _install(stack: ExitStack) -> None:
     register_kernels(library_of(stack, "torchvision", "IMPL"), KERNELS)
     _keep_to_the_operator(stack)
+    replace_masks_of_torchvision(stack)
 
 
 def _keep_to_the_operator(stack: ExitStack) -> None:
@@ -282,7 +281,10 @@ OVERRIDE = Override("torchvision's ROI operators", _install)
 def override_torchvision() -> Iterator[None]:
     """Let roipool compute torchvision's ROI operators, forward and backward.
 
-    They are ``roi_align``, ``roi_pool``, ``ps_roi_align`` and ``ps_roi_pool``.
+    They are ``roi_align``, ``roi_pool``, ``ps_roi_align`` and ``ps_roi_pool``. So are two functions
+    of its Mask R-CNN, which paste masks into the picture and cut targets out:
+    ``paste_masks_in_image`` and ``project_masks_on_boxes``. Programs that are traced or compiled
+    keep those.
 
     Within the context torchvision's own operators, on the CPU, and on GPUs where there is CuPy, are
     computed by roipool, for all threads of the process; after it by torchvision again. Models stay

@@ -9,8 +9,12 @@ namespace roipool {
 const wide_int counted_boxes = 256;
 const wide_int written_entries = 4096;
 
+// What the lead does of a call, with a team.
+typedef Status (*Steps)(Call*, Team*);
+
 struct Execution {
   Call* call;
+  Steps steps;
   Team team;
   Status status = status_done;
 };
@@ -62,7 +66,7 @@ inline Status take_steps(Call* call, Team* team) {
 inline void take_part(Execution* execution, int member) {
   const FloatEnvironment environment = enter_standard_floats();  // each thread has its own
   if (member == 0) {
-    execution->status = take_steps(execution->call, &execution->team);
+    execution->status = execution->steps(execution->call, &execution->team);
     execution->team.dismiss();
   } else {
     execution->team.follow();
@@ -72,8 +76,9 @@ inline void take_part(Execution* execution, int member) {
 
 // Executes a call; its memory is freed in every case. `start_threads(execution, threads)` calls
 // `take_part` for each of several threads.
-inline Status execute_call(Call* call, void (*start_threads)(Execution*, int)) {
-  Execution execution = {call, {call, call->threads}};
+inline Status execute_call(Call* call, void (*start_threads)(Execution*, int),
+                           Steps steps = take_steps) {
+  Execution execution = {call, steps, {call, call->threads}};
   if (call->threads == 1) {  // a region of one thread would take longer than a small call
     take_part(&execution, 0);
   } else {

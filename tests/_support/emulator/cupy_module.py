@@ -158,6 +158,9 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
     def transpose(self, *axes: Any) -> ndarray:
         return ndarray(self._memory.transpose(*axes))
 
+    def view(self, dtype: Any) -> ndarray:
+        return ndarray(self._memory.view(dtype))
+
     def astype(self, dtype: Any, copy: bool = True) -> ndarray:
         with np.errstate(all="ignore"):
             return self._seen("astype", lambda: self._memory.astype(dtype, copy=copy))
