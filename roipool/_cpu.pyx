@@ -1287,7 +1287,11 @@ def run_lengths(masks, boxes, pasting):
     if job.masks:
         run_masks(masks_encode, &job)
     areas = np.array([found[i].area for i in range(found.size())], np.int64)
-    return [<bytes>found[i].text for i in range(found.size())], areas
+    counts = []
+    for i in range(found.size()):  # not all twice in memory
+        counts.append(<bytes>found[i].text)
+        found[i].text = string()
+    return counts, areas
 
 
 def paste_windows(shape, boxes, pasting):

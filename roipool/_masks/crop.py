@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from roipool import _arguments as check
 from roipool._arguments import Form
 from roipool._definitions import Definition
@@ -92,4 +94,7 @@ def cropped(
     regions = call.regions(maps.shape[0], call.library.dtype(maps))
     pooling = Pooling(definition, check.size_pair(call.size_name, size))
     means = call.average([maps], regions, pooling)[:, 0]
-    return means if threshold is None else means >= threshold
+    if threshold is None:
+        return means
+    with np.errstate(over="ignore"):  # of a threshold beyond the means' type
+        return means >= threshold

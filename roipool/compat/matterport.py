@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from roipool import _arguments as check
 from roipool._front_ends import for_every_array
 from roipool._masks import request
@@ -44,9 +42,10 @@ def unmold_mask(mask: ArrayT, bbox: Numbers, image_shape: Sequence[int]) -> Arra
 
     Notes
     -----
-    The original resizes with scikit-image, in float64. float32 masks are computed in float32 here,
-    so that a pixel at the threshold may differ. A box that reaches beyond the picture, for which
-    the original raises an error, is cut.
+    The original resizes with scikit-image, in float64, and limits values to those of the mask: of a
+    mask whose least number is 0.5 or more, the whole box is set. float32 masks are computed in
+    float32 here, so that a pixel at the threshold may differ. A box that reaches beyond the
+    picture, for which the original raises an error, is cut.
 
     Examples
     --------
@@ -65,5 +64,10 @@ def unmold_mask(mask: ArrayT, bbox: Numbers, image_shape: Sequence[int]) -> Arra
         if tuple(box.shape) != (4,):
             raise ValueError(f"bbox must have shape (4,): y1, x1, y2, x2; got {tuple(box.shape)}")
         table = check.coordinates(check.swap_xy(box[None]), call.library.dtype(cells))
-        pasting = Pasting(size, "cut", threshold=0.5)
-        return pasted(call, cells, (), table, pasting, np.dtype(bool))[0]
+        dtype = request.pasted_dtype(call.library, cells, None, None)
+        values = pasted(call, cells, (), table, Pasting(size, "cut"), dtype)[0]
+        if 0 in cells.shape:
+            return values > 0
+        # scikit-image raises what fades out to the least number of the mask.
+        is_set: ArrayT = (values >= 0.5) | ((values > 0) & (cells.min() >= 0.5))
+        return is_set

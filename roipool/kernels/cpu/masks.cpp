@@ -470,6 +470,7 @@ void encode(const MaskJob& job, wide_int mask, char* memory) {
   }
   runs.add(false, (job.columns - end) * job.rows);
   result->area = runs.finish();
+  result->text.shrink_to_fit();
 }
 
 }  // namespace
