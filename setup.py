@@ -42,6 +42,7 @@ CONTRACTION = {
     "position_sensitive": "-ffp-contract=fast",
     "maximum": "-ffp-contract=off",
     "bytes": "-ffp-contract=off",
+    "masks": "-ffp-contract=off",  # bounded by the memory of pictures: one instruction set will do
 }
 # Python's own flags ask for debug information, ten times the size of the code.
 asked_flags = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()
@@ -157,6 +158,7 @@ class BuildWithEngines(build_ext):
             for engine in ENGINES
             for isa, flags in engines.items()
         ]
+        jobs.append(partial(self.build_engine, "masks", "baseline", []))
         jobs.append(partial(self.build_module, ext))
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a compiler
             ext.extra_objects += pool.map(lambda job: job(), jobs)

@@ -23,6 +23,7 @@ from roipool._arguments import Regions
 from roipool._arrays import NUMPY
 from roipool._dtypes import BYTES, dtype_name, real_dtype
 from roipool._layout import Shape4, cells
+from roipool._masks.request import Pasting
 from roipool._pooling import Pooling
 from roipool.jax import _namespace
 from roipool.jax._primitives import bind
@@ -55,6 +56,11 @@ def astype(array: Array, dtype: np.dtype[Any]) -> Array:
     if isinstance(array, np.ndarray):
         return NUMPY.astype(array, dtype)
     return array if array.dtype == dtype else array.astype(dtype)
+
+
+def bytes_of(array: Array) -> Array:
+    """Return an array of bool as bytes."""
+    return array.astype(np.uint8)
 
 
 def device(array: Array) -> AbstractContextManager[Any] | None:
@@ -198,6 +204,25 @@ class _Verbs:
         kind = jax.ShapeDtypeStruct(y.shape, np.dtype(np.int64))
         at = regions.boxes, regions.batch_indices
         return on_host(compute, [kind], y, x, *at, method="sequential")[0]
+
+    def filled(
+        self,
+        function: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        arrays: Sequence[Array],
+        request: Pasting,
+    ) -> Array:
+        """Return an array that a function of an engine fills, a row for each row of `arrays`."""
+
+        def compute(*values: Any) -> Any:
+            out = _cpu.empty_array(shape, dtype)
+            held = [np.ascontiguousarray(each) for each in values]
+            getattr(_cpu, function)(*held, request, out)
+            return [out]
+
+        kind = jax.ShapeDtypeStruct(shape, dtype)
+        return on_host(compute, [kind], *arrays, method="sequential")[0]
 
     def rounded(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""

@@ -20,6 +20,9 @@ layout. `rois` is ``(K, 5)`` rows ``[batch_index, x1, y1, x2, y2]``, or
 per image. Their unit is the image's pixel; `spatial_scale` is map pixels per image pixel. Box
 gradients are ``(K, 4)``, in the order of the box's own columns. Volumes have a third axis: before
 the rows in shapes and sizes, as z behind y in boxes.
+
+Masks are ``(K, h, w)`` or ``(K, 1, h, w)``, pasted ones ``(K, rows, columns)``, and their boxes
+``(K, 4)``: x1, y1, x2, y2 in pixels.
 """
 
 from roipool.reference._crop_and_resize import (
@@ -44,6 +47,13 @@ from roipool.reference._garden_crop import (
     multilevel_garden_crop_backward_rois,
 )
 from roipool.reference._loops import channels_of_bin
+from roipool.reference._masks import (
+    compressed,
+    paste_masks,
+    paste_masks_backward,
+    paste_masks_backward_boxes,
+    run_lengths,
+)
 from roipool.reference._multilevel_roi_align import (
     assign_levels,
     multilevel_roi_align,
@@ -157,6 +167,7 @@ __all__ = [
     "box_in_cells",
     "caffe_roi_align",
     "channels_of_bin",
+    "compressed",
     "counts_of",
     "crop_and_resize",
     "crop_and_resize_backward",
@@ -183,6 +194,9 @@ __all__ = [
     "multilevel_roi_pool_backward",
     "mxnet_roi_align",
     "onnx_roi_align_max",
+    "paste_masks",
+    "paste_masks_backward",
+    "paste_masks_backward_boxes",
     "precise_roi_pool",
     "precise_roi_pool_backward",
     "precise_roi_pool_backward_rois",
@@ -204,5 +218,6 @@ __all__ = [
     "roi_average_pool_backward",
     "roi_pool",
     "roi_pool_backward",
+    "run_lengths",
     "value_of",
 ]

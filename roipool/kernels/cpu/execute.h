@@ -9,8 +9,12 @@ namespace roipool {
 const wide_int counted_boxes = 256;
 const wide_int written_entries = 4096;
 
+// What the lead does of a call, with a team.
+typedef Status (*Steps)(Call*, Team*);
+
 struct Execution {
   Call* call;
+  Steps steps;
   Team* team;
   Status status;
 };
@@ -62,7 +66,7 @@ inline Status take_steps(Call* call, Team* team) {
 inline void take_part(Execution* execution, int member) {
   const FloatEnvironment environment = enter_standard_floats();  // each thread has its own
   if (member == 0) {
-    execution->status = take_steps(execution->call, execution->team);
+    execution->status = execution->steps(execution->call, execution->team);
     if (execution->call->threads > 1) execution->team->dismiss(threads_of_region() - 1);
   } else {
     execution->team->follow();
@@ -72,9 +76,9 @@ inline void take_part(Execution* execution, int member) {
 
 // Executes a call in a parallel region: `start_threads(execution, threads)` calls `take_part` for
 // each of its threads.
-inline Status execute_in_region(Call* call, void (*start_threads)(Execution*, int)) {
+inline Status execute_in_region(Call* call, void (*start_threads)(Execution*, int), Steps steps) {
   Team team(call, call->threads);
-  Execution execution = {call, &team, status_done};
+  Execution execution = {call, steps, &team, status_done};
   if (call->threads == 1) {  // a region of one thread would take longer than a small call
     take_part(&execution, 0);
   } else {
@@ -93,13 +97,13 @@ inline std::shared_ptr<Team> new_team(Call* call) noexcept {
 }
 
 // Executes a call by the calling thread, and those of the pool that come in time.
-inline Status execute_with_pool(Call* call) {
+inline Status execute_with_pool(Call* call, Steps steps) {
   const std::shared_ptr<Team> team = new_team(call);
   if (!team) return status_no_memory;
   const int others = call->threads - 1;
   const FloatEnvironment environment = enter_standard_floats();
   thread_pool().invite(team, others);
-  const Status status = take_steps(call, team.get());
+  const Status status = steps(call, team.get());
   team->dismiss(0);
   thread_pool().withdraw(team, others);
   leave_standard_floats(environment);
@@ -107,10 +111,11 @@ inline Status execute_with_pool(Call* call) {
 }
 
 // Executes a call; its memory is freed in every case.
-inline Status execute_call(Call* call, void (*start_threads)(Execution*, int)) {
+inline Status execute_call(Call* call, void (*start_threads)(Execution*, int),
+                           Steps steps = take_steps) {
   const bool with_pool = call->threads > 1 && uses_pool().load(std::memory_order_relaxed);
   const Status status =
-      with_pool ? execute_with_pool(call) : execute_in_region(call, start_threads);
+      with_pool ? execute_with_pool(call, steps) : execute_in_region(call, start_threads, steps);
   free_memory_of(call);
   return is_interrupted(call->watch) ? status_interrupted : status;
 }
