@@ -161,9 +161,8 @@ class _Axis(NamedTuple):
     @property
     def of_cells(self) -> NDArray[np.float64]:
         """The sum of all samples' weights for each cell."""
-        sums: NDArray[np.float64] = np.bincount(
-            self.columns.ravel(), self.weights.ravel(), len(self.cells)
-        )
+        sums = np.zeros(len(self.cells))
+        np.add.at(sums, self.columns.ravel(), self.weights.ravel())
         return sums
 
     def times(self, values: NDArray[Any], axis: int) -> NDArray[np.float64]:
