@@ -30,6 +30,10 @@ every_row = pytest.mark.parametrize(
 )
 
 
+# The largest boxes of the catalogue could be in pixels, of which crops of pictures warn.
+in_pixels = pytest.mark.filterwarnings("ignore:.*more than 10 times the size of their maps")
+
+
 def cases_of_bytes(name: str, entry: Entry, dtype: str, layout: str) -> list[Any]:
     """Return an entry's calls with pixels of bytes, which count sixteenths."""
     return [
@@ -45,6 +49,7 @@ def check_bytes(name: str, entry: Entry, dtype: str, layout: str, *subjects: str
             assert finding.comparison.problem is None, finding
 
 
+@in_pixels
 @pytest.mark.parametrize("entry", ENTRIES, ids=str)
 @every_row
 def test_oracle(name: str, entry: Entry) -> None:
@@ -52,6 +57,7 @@ def test_oracle(name: str, entry: Entry) -> None:
     check_bytes(name, entry, BYTES[number % 2], LAYOUTS[number // 2 % 2], CALL, ORACLE)
 
 
+@in_pixels
 @pytest.mark.thorough
 @every_byte_type
 @every_layout
