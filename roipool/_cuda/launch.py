@@ -186,11 +186,14 @@ def volume_call(sizes: Sizes) -> VolumeCall:
     )
 
 
-def _largest_image(sizes: Sizes) -> int:
-    """Return the elements of an image of the largest map, or a box's bins where those are more."""
-    return max(
-        math.prod(sizes.pooling.output_size), *(math.prod(shape[1:]) for shape in sizes.map_shapes)
-    )
+# Offsets up to this are int32: a little less than it holds, as loops step beyond their end.
+MAX_OFFSET = np.iinfo(np.int32).max - 2**12
+
+
+def _largest_offset(sizes: Sizes, call: Call) -> int:
+    """Return the elements of an image of the largest map, or a box's pooled values if more."""
+    pooled = call.channels * math.prod(sizes.pooling.output_size)
+    return max(pooled, *(math.prod(shape[1:]) for shape in sizes.map_shapes))
 
 
 # Kernels whose tasks are parts of boxes, rather than of maps.
@@ -211,7 +214,7 @@ def config_of(
         "of_volumes": int(sizes.is_of_volumes),
         "plan_is_shared": 1,
         "levels": len(sizes.map_shapes),
-        "offset": INTEGERS[_largest_image(sizes) > np.iinfo(np.int32).max],
+        "offset": INTEGERS[_largest_offset(sizes, call) > MAX_OFFSET],
         **defines,
     }
     if sizes.feature_dtype is not None:

@@ -53,7 +53,7 @@ CHUNK_BINS = WARP
 MOST_TESTS = 4  # of boxes by each thread
 BYTES_OF_BIN = 8 + 2 * 16
 BYTES_OF_HIT = 24 + 8
-BYTES_OF_PLACE, BYTES_OF_PORTION = 56, 16
+BYTES_OF_PLACE, BYTES_OF_PORTION, BYTES_OF_LISTING = 56, 16, 16
 # Of the counts of all crowded tiles together; a number for each tile and each portion follows them.
 # Portions are at most so many, and no more than tiles, so that they have no more sums than the
 # gradient has numbers.
@@ -316,7 +316,7 @@ def bytes_of_tile(real: int, pack: int) -> int:
     weights = 2 * side * (bins + bins + 1)
     gradients = max(bins * (WARP + 1) * pack, threads * (side + 16 // real))
     lists = threads * (BYTES_OF_BIN + BYTES_OF_HIT) + MOST_TESTS * side * BYTES_OF_NUMBER
-    return (weights + gradients) * real + lists + BYTES_OF_PLACE + BYTES_OF_PORTION
+    return (weights + gradients) * real + lists + BYTES_OF_PLACE + BYTES_OF_PORTION + BYTES_OF_LISTING
 
 
 def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:

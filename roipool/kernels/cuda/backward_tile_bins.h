@@ -134,6 +134,15 @@ struct Portion {
 };
 static_assert(sizeof(Portion) == 16, "BYTES_OF_PORTION in partition.py");
 
+// How far a block's list of boxes has come.
+struct Listing {
+  int next;  // the first box that is not tested yet
+  int seen;  // boxes before it that reach the tile
+  int hits;  // of those, what the portion has and is listed
+  int before;  // hits that were listed, and added, before those
+};
+static_assert(sizeof(Listing) == 16, "BYTES_OF_LISTING in partition.py");
+
 struct Shared {
   Weights weights[2];  // of the chunk, and of the next one
   // Of the chunk, bin by bin; after the last one what lanes exchange.
@@ -146,23 +155,18 @@ struct Shared {
   int hits_of_warp[most_tests][warps];
   Place tile;
   Portion portion;
+  Listing listing;  // here rather than in registers, which are few
 };
 
 // ---- The boxes that reach a tile, and their bins
-
-// How far a block's list of boxes has come.
-struct Listing {
-  int next;  // the first box that is not tested yet
-  int seen;  // boxes before it that reach the tile
-  int hits;  // of those, what the portion has and is listed
-};
 
 // Tests the next boxes, `tests` by each thread, whose loads are then on their way together; lists
 // those of the portion, in their order. Returns whether the list had room for all of them; where it
 // had none, the rest are to be tested again.
 template <int tests>
-__device__ inline bool list_some(const Call& call, char* scratch, Shared& shared, int listed_before,
-                                 Listing& listing) {
+__device__ inline bool list_some(const Call& call, char* scratch, Shared& shared) {
+  Listing listing = shared.listing;
+  bool has_room = true;
   const int warp = warp_of_thread(), lane = lane_of_thread(), boxes = static_cast<int>(call.boxes);
   const int box = listing.next + static_cast<int>(threadIdx.x);
   const Portion& portion = shared.portion;
@@ -185,30 +189,36 @@ __device__ inline bool list_some(const Call& call, char* scratch, Shared& shared
       if (other < warp) before += shared.hits_of_warp[test][other];
       number += shared.hits_of_warp[test][other];
     }
-    const int hits = portion.number_of(number) - listed_before;
-    if (hits > at_once) return false;
+    const int hits = portion.number_of(number) - listing.before;
+    has_room &= hits <= at_once;
+    if (!has_room) continue;
     if (votes[test] >> lane & 1) {
       const int hit = before + __popc(votes[test] & ((1u << lane) - 1));
       const int turn = hit / portion.of;
       if (hit - turn * portion.of == portion.number) {
-        shared.hits[turn - listed_before].box = box + test * at_once;
+        shared.hits[turn - listing.before].box = box + test * at_once;
       }
     }
-    listing = {listing.next + at_once, number, hits};
+    listing = {listing.next + at_once, number, hits, listing.before};
   }
-  return true;
+  if (threadIdx.x == 0) shared.listing = listing;
+  __syncthreads();
+  return has_room;
 }
 
 // Lists the next boxes of the portion, in their order, as many as there is room for.
-__device__ inline void list_hits(const Call& call, char* scratch, Shared& shared,
-                                 Listing& listing) {
+__device__ inline void list_hits(const Call& call, char* scratch, Shared& shared) {
   const int boxes = static_cast<int>(call.boxes);
-  const int listed_before = shared.portion.number_of(listing.seen);
-  listing.hits = 0;
+  Listing& listing = shared.listing;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    listing.before = shared.portion.number_of(listing.seen);
+    listing.hits = 0;
+  }
+  __syncthreads();
   for (bool has_room = true; has_room && listing.next < boxes;) {
-    has_room = boxes - listing.next > at_once
-                   ? list_some<most_tests>(call, scratch, shared, listed_before, listing)
-                   : list_some<1>(call, scratch, shared, listed_before, listing);
+    has_room = boxes - listing.next > at_once ? list_some<most_tests>(call, scratch, shared)
+                                              : list_some<1>(call, scratch, shared);
   }
 }
 
@@ -262,9 +272,9 @@ __device__ inline CellRange cells_of_tile(const Place& tile, Direction direction
 }
 
 // Finds the bins of hits.
-__device__ inline void find_bins(const Call& call, char* scratch, Shared& shared, int hits) {
+__device__ inline void find_bins(const Call& call, char* scratch, Shared& shared) {
   const Place& tile = shared.tile;
-  __syncthreads();
+  const int hits = shared.listing.hits;
 #pragma unroll 1
   for (int item = warp_of_thread(); item < axes * hits; item += warps) {
     Hit& hit = shared.hits[item / axes];
@@ -319,9 +329,9 @@ __device__ inline int describe_row(const Call& call, const BoxPlan<BinTaps>& pla
 }
 
 // Each thread describes a bin, of those from `first` on.
-__device__ inline void describe_bins(const Call& call, char* scratch, Shared& shared, int hits,
+__device__ inline void describe_bins(const Call& call, char* scratch, Shared& shared,
                                      wide_int first) {
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(threadIdx.x), hits = shared.listing.hits;
   if (first + thread >= shared.bins_up_to[hits - 1]) return;
   const int number = hit_of_bin(shared, hits, first + thread);
   const Hit& hit = shared.hits[number];

@@ -155,6 +155,7 @@ __device__ inline bool find_work(const Call& call, char* plans, wide_int task, S
   if (work.is_found) {
     work.portion.first += static_cast<int>(by_group.quotient * call.portions);
     shared.portion = work.portion;
+    shared.listing = {};
     shared.tile =
         place_of_tile(call, work.tile, by_group.quotient, tile_side, tile_side, channels_of_block);
   }
@@ -192,12 +193,14 @@ __device__ inline bool join_portions(const Call& call, char* plans, Shared& shar
   kept = sums_in_scratch<Sums>(call, plans, own.first);
 #pragma unroll
   for (int i = 0; i < pieces; ++i) of_thread[i] = kept[i * at_once];
+#pragma unroll 1
   for (int portion = 1; portion < own.of; ++portion) {
     kept = sums_in_scratch<Sums>(call, plans, own.first + portion);
 #pragma unroll
     for (int i = 0; i < pieces; ++i) {
       const Piece more = kept[i * at_once];
       for (int n = 0; n < piece; ++n) of_thread[i].item[n] += more.item[n];
+      __syncwarp();  // for the next piece to be loaded later: registers are few
     }
   }
   return true;
