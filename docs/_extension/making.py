@@ -101,6 +101,11 @@ def operation(name: str) -> str:
     return _functions(*_functions_of(EVERY[name]))
 
 
+def function(name: str) -> str:
+    """Return the reference of a function of the core that is no operation of engines."""
+    return _functions(name)
+
+
 def support(name: str) -> str:
     """Return what each array library can do with an operation, from the tables of frameworks.md."""
     text = (Path(__file__).parents[1] / "frameworks.md").read_text()
@@ -228,6 +233,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "module": module,
     "source": source,
     "operation": operation,
+    "function": function,
     "support": support,
     "gradients": gradients,
     "settings": settings,

@@ -6,8 +6,8 @@ import functools
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ContextDecorator, ExitStack
 from typing import Any
 
 import torch
@@ -43,9 +43,8 @@ class Override:
         """Whether roipool computes the operators now."""
         return self._depth > 0
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Return a context in which roipool computes the operators; it may be nested."""
+    def begin(self) -> None:
+        """Let roipool compute the operators, until `end` is called as often."""
         with self._lock:
             if self._depth == 0:
                 with ExitStack() as stack:  # an install that fails half-way is taken back
@@ -53,14 +52,31 @@ class Override:
                     self._installed = stack.pop_all()
                 LOGGER.info("%s are computed by roipool", self._subject)
             self._depth += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._installed.close()
-                    LOGGER.info("%s are its own again", self._subject)
+
+    def end(self) -> None:
+        """Let the library compute the operators, unless `begin` was called more often."""
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._installed.close()
+                LOGGER.info("%s are its own again", self._subject)
+
+
+class Overriding(AbstractContextManager[None], ContextDecorator):
+    """A context in which roipool computes a library's operators, or, enabled, the whole process."""
+
+    def __init__(self, override: Override) -> None:
+        self._override = override
+
+    def __enter__(self) -> None:
+        self._override.begin()
+
+    def __exit__(self, *error: object) -> None:
+        self._override.end()
+
+    def enable(self) -> None:
+        """Let roipool compute the operators for the rest of the process, as in a server."""
+        self._override.begin()
 
 
 def library_of(stack: ExitStack, namespace: str, kind: str) -> Any:

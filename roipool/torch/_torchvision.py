@@ -6,8 +6,7 @@ import copy
 import dataclasses
 import importlib
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from roipool.compat import _conventions as conventions
 from roipool.torch._families import FAMILIES, Family, Settings
 from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
 from roipool.torch._memory import Bridge, is_channels_last
-from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
+from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
 from roipool.torch._torchvision_pyramids import replace_pooling
 
 
@@ -277,8 +276,7 @@ def _keep_to_the_operator(stack: ExitStack, devices: set[str]) -> None:
 OVERRIDE = Override("torchvision's ROI operators", _install)
 
 
-@contextmanager
-def override_torchvision() -> Iterator[None]:
+def override_torchvision() -> Overriding:
     """Let roipool compute torchvision's ROI operators, forward and backward.
 
     They are ``roi_align``, ``roi_pool``, ``ps_roi_align`` and ``ps_roi_pool``.
@@ -286,9 +284,11 @@ def override_torchvision() -> Iterator[None]:
     Within the context torchvision's own operators, on the CPU, and on GPUs where there is CuPy, are
     computed by roipool, for all threads of the process; after it by torchvision again. Models stay
     as they are: autograd, autocast, export and TorchScript go on as before. It is logged (INFO), as
-    numbers change by a few units in the last place. Contexts may be nested. Where roipool cannot
-    compute on GPUs, as CuPy is missing or made for another CUDA, or PyTorch for ROCm, torchvision
-    goes on computing there, and the log has a warning of it.
+    numbers change by a few units in the last place. Contexts may be nested.
+    ``override_torchvision().enable()`` opens one for the rest of the process.
+
+    Where roipool cannot compute on GPUs, as CuPy is missing or made for another CUDA, or PyTorch for
+    ROCm, torchvision goes on computing there, and the log has a warning of it.
 
     detectron2's ``ROIAlign`` and ``ROIPool`` call these operators, and are computed by roipool,
     too; so is mmcv's ``RoIAlign`` with ``use_torchvision=True``.
@@ -320,5 +320,4 @@ def override_torchvision() -> Iterator[None]:
     """
     import torchvision  # noqa: F401  # registers the operators
 
-    with OVERRIDE.active():
-        yield
+    return Overriding(OVERRIDE)

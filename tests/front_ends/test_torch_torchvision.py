@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import logging
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -633,3 +634,19 @@ def test_modules_are_the_operations() -> None:
     assert "aligned=True, clockwise=False" in repr(nn.RoIAlignRotated(3, 0.5))
     assert "spatial_scale=0.5, group_size=(1, 2)" in repr(nn.PSRoIPool(3, 0.5, (1, 2)))
     assert "sampling_ratio=2, aligned=True, group_size=0" in repr(nn.PSRoIAlign(3, 0.5, 2))
+
+
+def test_an_enabled_override_stays() -> None:
+    """It is open until the process ends; a context within is closed without an effect on it."""
+    program = """
+import torch, torchvision, roipool.torch
+roipool.torch.override_torchvision().enable()
+with roipool.torch.override_torchvision():
+    pass
+box = torch.tensor([[0.0, float("nan"), 0, 2, 2]])
+print(torchvision.ops.roi_align(torch.ones(1, 1, 4, 4), box, 2).sum().item())
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True
+    )
+    assert done.stdout == "0.0\n", done.stderr

@@ -61,7 +61,7 @@ class Derivatives(Contract):
 
     # ---- By features
 
-    @over(LINEAR)
+    @over(LINEAR, usual=TYPICAL)
     def test_derivatives_by_features(self, front_end: FrontEnd, case: Case) -> None:
         """Both modes, to the second order."""
         function = of_features(front_end, case)
@@ -71,6 +71,7 @@ class Derivatives(Contract):
     def test_gradient_of_a_maximum_of_samples(self, front_end: FrontEnd, case: Case) -> None:
         front_end.check_gradients(of_features(front_end, case), (small_maps(front_end),))
 
+    @pytest.mark.thorough
     @over(TYPICAL)
     def test_derivatives_of_the_last_layout(self, front_end: FrontEnd, case: Case) -> None:
         function = of_features(front_end, case, "NHWC")
