@@ -1137,6 +1137,8 @@ cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
     run_level(operation, level)
 
 
+include "_launches.pxi"
+
 use_instruction_set(instruction_sets()[0])
 set_main_thread(threading.main_thread().ident)
 if not prepare_for_forks():

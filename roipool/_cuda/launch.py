@@ -14,6 +14,7 @@ import numpy as np
 
 from roipool._arguments import MAX_AXIS
 from roipool._cuda.arguments import (
+    CUT_IMAGE_KINDS,
     FEATURE_STORAGE,
     IMAGE_KINDS,
     INTEGERS,
@@ -70,10 +71,9 @@ WINDOWS = PlanKind(
 SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
 CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
-# Of plans that blocks have in scratch memory, where shared memory is too small: fewer blocks take
-# more boxes each.
+# Scratch memory for plans that do not fit shared memory: fewer blocks take more boxes each.
 BYTES_OF_SCRATCH = 2**28
-# Of a box whose bins share no rows and columns, and its image: rotated, or with moved bins.
+# Bytes per box of a pointwise or moved definition.
 BYTES_OF_REGION, BYTES_OF_MOVED_REGION = 160, 256
 
 
@@ -160,7 +160,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         volume=volume_call(sizes),
         angle_scale=definition.angle_scale,
         offset_factor=definition.offset_factor,
-        image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
+        image_kind=(CUT_IMAGE_KINDS if sizes.cuts else IMAGE_KINDS)[dtype_name(sizes.index_type)],
         aligned=definition.aligned,
         levels=tuple(
             Level(shape[row], shape[column], scale)

@@ -456,7 +456,9 @@ def test_a_home_that_cannot_be_written(gpu: Backend, monkeypatch: pytest.MonkeyP
     gpu.module.kernels_for.cache_clear()
     monkeypatch.setattr(gpu.module, "function_of", lambda *_: refuse)
     maps, rois = gpu.to_device(np.ones((1, 2, 5, 6), np.float32)), gpu.to_device(np.zeros((1, 5)))
-    with pytest.raises(PermissionError, match="Permission denied: .* CUPY_CACHE_DIR.*_IN_MEMORY=1"):
+    with pytest.raises(
+        PermissionError, match=r"Permission denied: .* CUPY_CACHE_DIR.*_IN_MEMORY=1"
+    ):
         roipool.roi_align(maps, rois, 2)
     gpu.module.kernels_for.cache_clear()
 

@@ -18,13 +18,13 @@ __device__ inline int channel_of_lane(const Place& tile, int lane) {
   return minimum(lane * pack, tile.channels - pack);
 }
 
-// Of the bins that are described.
+// A chunk, as part of the described bins.
 struct Staged {
   int first, bins;
 };
 
-// What a thread brings of a chunk to shared memory, in two steps: gradients, and a tap of a bin's
-// row and one of its column. Of the gradients, a warp brings those of some channels of all bins
+// The values of a chunk that a thread copies to shared memory, in two steps: gradients, and a tap
+// of a bin's row and one of its column. A warp copies the gradients of some channels of all bins
 // (NCHW), or of all channels of some bins (NHWC).
 struct Load {
   static const int packs = chunk_bins / warps;
@@ -237,7 +237,8 @@ struct Sums {
   }
 };
 
-// Zeros for a tile that no box reaches (NCHW): a thread writes `piece` cells of a row, of some channels.
+// Zeros for a tile that no box reaches (NCHW): a thread writes `piece` cells of a row, of some
+// channels.
 __device__ inline void write_zeros(const Call& call, const Place& tile, Storage* maps) {
   const Map<Storage> map = map_of_tile(call, maps, tile);
   const int pieces = tile_side / piece, rows_at_once = at_once / pieces;
@@ -324,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   Shared& shared = *reinterpret_cast<Shared*>(roipool_shared_memory);
   char* plans = plans_after_tally(call, scratch);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
-    // What a block works on is in shared memory rather than in registers, which are few.
+    // A block's work is described in shared memory rather than in registers, which are few.
     if (find_work(call, plans, task, shared)) {
       Sums sums = {};
       const bool is_reached = add_portion(call, plans, shared, grad_output, sums);

@@ -45,13 +45,13 @@ struct Average {
     pooled_column = static_cast<Offset>(pooled.column);
   }
 
-  // The same of the channels that a bin is pooled from.
+  // The average for the channels that a bin is pooled from.
   __device__ Average of_bin(int row, int column) const {
     Average average = *this;
     if (position_sensitive) average.map = of_box.cells_of_bin(call, row, column);
     return average;
   }
-  // The same of a pack of channels.
+  // The average for a pack of channels.
   __device__ Average of(const Channels& channels) const {
     Average average = *this;
     average.map += channels.first * map_channel;
@@ -96,7 +96,7 @@ struct Average {
     return sums;
   }
 
-  // The same of volumes.
+  // The same for volumes.
   __device__ Sums sum_column(Offset column, const VolumeRow& row) const {
     Sums sums = {};
     for_each_tap(call, plan, row, [&](int cell, const Tap& deep, const Tap& down) {
@@ -181,8 +181,8 @@ __device__ inline bool is_dense(const AxisHead& columns) {
   return window.first < window.last && window.last - window.first <= 2 * columns.used;
 }
 
-// How a lane goes through a box's window and bins: as in all channels, since to begin takes
-// divisions.
+// The order in which a lane visits the cells of a box's window and its bins. It is computed once
+// for all channels, since that takes divisions.
 struct Walks {
   Window window;
   int width;
@@ -281,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
     const Walks walks(call, *plan.head);
 #pragma unroll 1
     for (Offset number = first + static_cast<Offset>(threadIdx.y); number < last;
-           number += static_cast<Offset>(blockDim.y)) {
+         number += static_cast<Offset>(blockDim.y)) {
       pool_windows(average.of(Channels(call, number)), walks, row, end, down);
     }
   });

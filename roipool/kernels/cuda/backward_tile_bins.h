@@ -1,5 +1,5 @@
-// What a block of an average's backward knows before it adds: the boxes that reach its tile, and
-// their bins that read it, numbered through.
+// The lists that a block of an average's backward makes before it adds: boxes that reach its tile,
+// and their bins that read it, numbered through.
 #pragma once
 #include "backward_tiles.h"
 
@@ -14,7 +14,7 @@ const int most_tests = 4;  // of boxes by each thread, at once
 const int channels_of_block = warp_size * pack;
 // From one bin's gradients to the next one's: bins and channels lie in different banks.
 const int pitch = channels_of_block + pack;
-// What lanes exchange: values in pieces of 16 bytes, and from one lane's row to the next one's.
+// Values that lanes exchange: in pieces of 16 bytes; elements from one lane's row to the next.
 const int piece = 16 / sizeof(Value);
 const int exchange_pitch = tile_side + piece;
 
@@ -112,7 +112,7 @@ __device__ inline Value weight_of_row(const TapsOfBin& row, const Tap& tap) {
   return product_of_weights(row.taps[row.plane].weight, tap.weight);
 }
 
-// With which the bins of a chunk read cells of the tile; 0: not at all.
+// Weights with which the bins of a chunk read cells of the tile; 0 if they do not.
 struct alignas(16) Weights {
   Value along[chunk_bins][tile_side];     // bin by bin those of the tile's columns
   Value down[tile_side][chunk_bins + 1];  // row by row of the tile those of the bins
@@ -120,8 +120,8 @@ struct alignas(16) Weights {
 
 const int staged_values = chunk_bins * pitch, exchanged_values = at_once * exchange_pitch;
 
-// Which of the boxes that reach a tile are added: each `of`th, from `number` on. Of crowded tiles,
-// `first` is the number of their first portion, and `is_last` whether all others have ended.
+// The boxes of a tile that a block adds: each `of`th that reaches it, from `number` on. For crowded
+// tiles, `first` is the number of their first portion, and `is_last` whether all others have ended.
 struct Portion {
   int number, of;
   int first;
@@ -134,20 +134,20 @@ struct Portion {
 };
 static_assert(sizeof(Portion) == 16, "BYTES_OF_PORTION in partition.py");
 
-// How far a block's list of boxes has come.
+// The progress of a block through the list of boxes.
 struct Listing {
-  int next;  // the first box that is not tested yet
-  int seen;  // boxes before it that reach the tile
-  int hits;  // of those, what the portion has and is listed
+  int next;    // the first box that is not tested yet
+  int seen;    // boxes before it that reach the tile
+  int hits;    // of those, what the portion has and is listed
   int before;  // hits that were listed, and added, before those
 };
 static_assert(sizeof(Listing) == 16, "BYTES_OF_LISTING in partition.py");
 
 struct Shared {
   Weights weights[2];  // of the chunk, and of the next one
-  // Of the chunk, bin by bin; after the last one what lanes exchange.
+  // Those of the chunk, bin by bin; after the last chunk, values that lanes exchange.
   alignas(16) Value gradients[staged_values > exchanged_values ? staged_values : exchanged_values];
-  // Of the bins that are described: where their gradients begin, in elements, and their taps.
+  // Described bins: the offset of their gradients in elements, and their taps.
   wide_int gradients_at[at_once];
   TapsOfBin rows[at_once], columns[at_once];
   wide_int bins_up_to[at_once];  // of a hit: bins of it and of those before

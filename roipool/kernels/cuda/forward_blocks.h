@@ -38,15 +38,16 @@ __device__ inline Share share_of_thread(const Call& call, wide_int part) {
   const Offset begin = static_cast<Offset>(part * call.share);
   const Range inner = {static_cast<Offset>(threadIdx.x), channels_last ? packs : bins,
                        static_cast<Offset>(blockDim.x)};
-  const Range outer = {begin + static_cast<Offset>(threadIdx.y),
-                       minimum(begin + static_cast<Offset>(call.share), channels_last ? bins : packs),
-                       static_cast<Offset>(blockDim.y)};
+  const Range outer = {
+      begin + static_cast<Offset>(threadIdx.y),
+      minimum(begin + static_cast<Offset>(call.share), channels_last ? bins : packs),
+      static_cast<Offset>(blockDim.y)};
   if (channels_last) return {outer, inner};
   return {inner, outer};
 }
 
-// A pack of channels, as a thread reads and writes it. For NHWC they lie side by side, but for maps
-// of position-sensitive calls, and their number divides the channels. For NCHW the last pack begins
+// A pack of channels, as a thread reads and writes it. NHWC: adjacent (except in position-sensitive
+// maps); `pack` divides the channels. NCHW: the last pack begins
 // early enough to be whole: some of its channels are computed twice, and written twice with the
 // same value.
 struct Channels {
