@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,3 +156,10 @@ def test_the_launcher_is_looked_for_in_the_drivers_library(
     original = found.launcher.__wrapped__
     monkeypatch.setattr(found, "LIBRARY", "no-such-library.so.1")
     assert original() is None
+
+
+def test_calls_enter_no_more_functions_than_the_page_says() -> None:
+    root = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+    command = [sys.executable, "benchmarks/cuda_host.py", "--check"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
