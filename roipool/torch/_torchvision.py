@@ -313,11 +313,10 @@ def override_torchvision() -> Overriding:
     Within the context torchvision's own operators, on the CPU, and on GPUs where there is CuPy, are
     computed by roipool, for all threads of the process; after it by torchvision again. Models stay
     as they are: autograd, autocast, export and TorchScript go on as before. It is logged (INFO), as
-    numbers change by a few units in the last place. Contexts may be nested.
-    ``override_torchvision().enable()`` opens one for the rest of the process.
-
-    Where roipool cannot compute on GPUs, as CuPy is missing or made for another CUDA, or PyTorch
-    for ROCm, torchvision goes on computing there, and the log has a warning of it.
+    numbers change by a few units in the last place. Contexts may be nested;
+    ``override_torchvision().enable()`` opens one for the rest of the process. Where roipool cannot
+    compute on GPUs, as CuPy is missing or made for another CUDA, or PyTorch for ROCm, torchvision
+    goes on computing there, and the log has a warning of it.
 
     detectron2's ``ROIAlign`` and ``ROIPool`` call these operators, and are computed by roipool,
     too; so is mmcv's ``RoIAlign`` with ``use_torchvision=True``.
