@@ -95,6 +95,11 @@ def limits_of(number: int) -> Limits:
     )
 
 
+def with_advice(error: PermissionError) -> PermissionError:
+    """Return an error of CuPy's cache of kernels that says what to set."""
+    return PermissionError(error.errno, f"{error.strerror}: {CACHE}")
+
+
 @cache
 def allow_shared_memory(function: Any, number: int) -> None:
     """Let the blocks of a kernel have all the shared memory of the current GPU, of this number.
@@ -126,7 +131,7 @@ class Kernel(NamedTuple):
             try:
                 function(blocks, threads, arguments, shared_mem=shared)
             except PermissionError as error:  # from the first launch, which compiles
-                raise PermissionError(error.errno, f"{error.strerror}: {CACHE}") from error
+                raise with_advice(error) from error
 
 
 class Kernels(NamedTuple):

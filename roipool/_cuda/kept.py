@@ -14,7 +14,13 @@ import numpy as np
 from roipool._cpu import AverageLaunches, KernelLaunch
 from roipool._cuda import driver, launch
 from roipool._cuda.arguments import Argument
-from roipool._cuda.engine import allow_shared_memory, check_device, function_of, limits_of
+from roipool._cuda.engine import (
+    allow_shared_memory,
+    check_device,
+    function_of,
+    limits_of,
+    with_advice,
+)
 from roipool._cuda.partition import SHARED_BYTES, Sizes
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
 from roipool._pooling import Computed, Pooling
@@ -61,7 +67,10 @@ def launch_of(
     """Return a launch of one kernel on the current GPU, or None without the driver's function."""
     launcher = driver.launcher()
     function = function_of(config.file, config.name, config.defines)
-    handle = getattr(getattr(function, "kernel", None), "ptr", None)
+    try:
+        handle = getattr(getattr(function, "kernel", None), "ptr", None)  # compiles
+    except PermissionError as error:
+        raise with_advice(error) from error
     if launcher is None or handle is None:
         return None
     check_device(gpu)

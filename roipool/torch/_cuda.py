@@ -181,6 +181,7 @@ class SmallAverage:
 
     def _prepared(self, layout: Any) -> Any:
         """Return the launches for maps in a layout."""
+        CUDA.engine()  # an error of it says what is missing
         from roipool._cuda.kept import average_launches
 
         pooling = self._pooling._replace(layout=layout)

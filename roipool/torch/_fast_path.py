@@ -38,7 +38,7 @@ class FastAverage:
 
     def __call__(self, features: Tensor, rois: Tensor) -> Tensor | None:
         """Return pooled values, or None if the call needs the usual path."""
-        if features.is_cuda:
+        if features.is_cuda and features.get_device() >= 0:  # which a subclass may only say
             return self._on_gpu(features, rois)
         types = TYPES.get(features.dtype)
         if types is None or rois.dtype is not types[1]:
