@@ -393,7 +393,10 @@ extension = Extension(
         ("ROIPOOL_ENGINE", "shared"),
         *([("Py_LIMITED_API", "0x030B0000")] if LIMITED_API else []),
     ],
-    depends=[str(source) for suffix in ("h", "cpp") for source in KERNELS.rglob(f"*.{suffix}")],
+    depends=[
+        "roipool/_launches.pxi",
+        *(str(source) for suffix in ("h", "cpp") for source in KERNELS.rglob(f"*.{suffix}")),
+    ],
     language="c++",
 )
 

@@ -1157,6 +1157,9 @@ cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
     run_level(operation, level)
 
 
+include "_launches.pxi"
+
+
 # ---- Masks, pasted into pictures. A request is a `roipool._masks.request.Pasting`.
 
 cdef extern from "kernels/cpu/mask_call.h" namespace "roipool" nogil:

@@ -515,7 +515,7 @@ class Call:
             features, regions = self._one_of_alike(features, regions)
         if self._dtype is None:
             self.engine.average(features, regions, pooling, result)
-            if LAST.is_asked_for and self.library is NUMPY:
+            if LAST.is_asked_for:
                 self._record(result, regions, pooling)
         else:
             for part, values in self._boxes_at_once(features, regions, pooling, result):
