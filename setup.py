@@ -94,6 +94,18 @@ def no_compiler(program: str, problem: str) -> PlatformError:
     )
 
 
+# The threads of calls by ROIPOOL_BUILD_TEAM, as macros: see kernels/cpu/pool.h.
+TEAMS: dict[str, list[tuple[str, str | None]]] = {"openmp": [], "pool": [("ROIPOOL_POOL", None)]}
+
+
+def asked_team() -> list[tuple[str, str | None]]:
+    """Return the macros of the threads that the environment asks for."""
+    name = os.environ.get("ROIPOOL_BUILD_TEAM", "") or "openmp"
+    if name not in TEAMS:
+        raise PlatformError(f"ROIPOOL_BUILD_TEAM is {name!r}; it must be {' or '.join(TEAMS)}")
+    return TEAMS[name]
+
+
 # One module for every Python since 3.11, by the limited API. Free-threaded ones had none
 # before 3.15.
 LIMITED_API = sys.implementation.name == "cpython" and not sysconfig.get_config_var(
@@ -136,6 +148,7 @@ class BuildWithEngines(build_ext):
             self.add_openmp(ext)
         else:
             ext.define_macros.append(("ROIPOOL_ONE_THREAD", None))
+        ext.define_macros += asked_team()
         ext.extra_compile_args += self.spelled(GEOMETRY_FLAGS)
         engines = self.usable_engines()
         if len(engines) > 1:

@@ -525,6 +525,8 @@ def of_bins(
 def with_offsets(offsets: Array, regions: Regions) -> Regions:
     """Return regions whose boxes have the offsets of their bins, NCHW, behind their corners."""
     library = LIBRARY_OF[type(offsets)] or NUMPY
+    if library is NUMPY:  # known offsets may stand beside traced boxes
+        library = LIBRARY_OF[type(regions.boxes)] or NUMPY
     columns = library.astype(offsets, dtype_of(regions.boxes))
     columns = columns.reshape(offsets.shape[0], math.prod(offsets.shape[1:]))
     return regions._replace(boxes=library.xp().concatenate([regions.boxes, columns], axis=1))
@@ -540,7 +542,8 @@ def tables(name: str, items: Sequence[Any], columns: int) -> list[Array]:
 
 def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -> Regions:
     """Return the boxes of several images, one table each, as one table."""
-    library = LIBRARY_OF[type(parts[0])] or NUMPY if parts else NUMPY
+    libraries = [LIBRARY_OF[type(part)] or NUMPY for part in parts]
+    library = next((each for each in libraries if each is not NUMPY), NUMPY)  # some may be known
     tables = [coordinates(part, dtype) for part in parts]
     return Regions(*library.concatenate(tables, columns, real_dtype(dtype)))
 

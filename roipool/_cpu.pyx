@@ -69,9 +69,20 @@ cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int built_with_openmp
     int one_thread_chosen
     int _openmp_threads "roipool::openmp_threads" () noexcept
-    bint prepare_for_forks() noexcept
     int swap_thread_limit(int) noexcept
     int limited_threads(int) noexcept
+
+
+cdef extern from "kernels/cpu/forks.h" namespace "roipool" nogil:
+    bint prepare_for_forks() noexcept
+
+
+cdef extern from "kernels/cpu/pool.h" namespace "roipool" nogil:
+    cppclass atomic_bool "std::atomic<bool>":
+        bint load() noexcept
+        void store(bint) noexcept
+
+    atomic_bool& _uses_pool "roipool::uses_pool" () noexcept
 
 
 cdef extern from "kernels/config.h" namespace "roipool" nogil:
@@ -295,6 +306,16 @@ def limit_threads(int number):
 def num_threads():
     """Return how many threads a call may use."""
     return usable_threads()
+
+
+def use_pool(bint chosen):
+    """Choose the threads of calls: those of a pool, or of a parallel region of OpenMP."""
+    _uses_pool().store(chosen)
+
+
+def uses_pool():
+    """Return whether calls have the threads of a pool."""
+    return bool(_uses_pool().load())
 
 
 def refuse_calls(reason):

@@ -24,7 +24,7 @@ import roipool
 from roipool._dtypes import BYTES
 from roipool._gradients import gradient_names
 from roipool.systems import SYSTEMS
-from roipool.tools.random_calls.front_ends import COMPAT_LIBRARIES, guises, relation_of
+from roipool.tools.random_calls.front_ends import DIFFERENTIATED, guises, relation_of
 from roipool.tools.random_calls.front_ends.adapters import (
     Adapter,
     boxes_of,
@@ -151,7 +151,7 @@ class CompatContract:
 
     def test_every_gradient_is_compared(self) -> None:
         """So a test proves each cell of the table in docs/systems/index.md."""
-        assert self.library in COMPAT_LIBRARIES
+        assert self.library in DIFFERENTIATED
         compared = {
             gradient
             for row in ROWS.values()
