@@ -26,11 +26,7 @@ _ALIGN = VOLUMES._replace(
     layouts=("NCHW",),
     stored=("mdt_align_3d",),
     oracle=Oracle(VOLUMES),
+    layers=("medicaldetectiontoolkit.RoIAlign",),
     compared={"medicaldetectiontoolkit.roi_align_3d": UNALIGNED_VOLUME},
 )
-SYSTEMS = {
-    "medicaldetectiontoolkit.roi_align_3d": _ALIGN,
-    "medicaldetectiontoolkit.RoIAlign": _ALIGN.only_called(
-        forward="compat.medicaldetectiontoolkit.RoIAlign.forward", backward=""
-    ),
-}
+SYSTEMS = {"medicaldetectiontoolkit.roi_align_3d": _ALIGN}

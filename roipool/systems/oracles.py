@@ -9,7 +9,8 @@ import numpy as np
 
 from roipool import reference
 from roipool.systems.core import SYSTEMS
-from roipool.systems.row import Oracle, Results, System
+from roipool.systems.row import Oracle, System
+from roipool.systems.stored import Results
 from roipool.verification.case import Case
 
 LOWEST_FLOAT32 = float(np.finfo(np.float32).min)

@@ -136,11 +136,11 @@ def function_of(library: Any, name: str) -> Any:
     for part in path:
         library = getattr(library, part)
     is_class = inspect.isclass(library)
-    return _method(library, last) if is_class else getattr(library, last)
+    return method_of(library, last) if is_class else getattr(library, last)
 
 
 @cache
-def _method(kind: type, name: str) -> Any:
+def method_of(kind: type, name: str) -> Any:
     """Return a function that constructs an object and calls one of its methods."""
     of_class = inspect.signature(kind).parameters
     _, *of_method = inspect.signature(getattr(kind, name)).parameters.values()  # without self
