@@ -68,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             f"{metafunc.definition.nodeid}: the fixture {FIXTURE!r} needs a mark such as "
             f'@pytest.mark.{MARK}("torchvision.roi_align")'
         )
-    from roipool.tools.conformance.reports import Request
+    from roipool.tools.conformance.reports import ReportRequest
 
     options = {"random_calls": 100, **mark.kwargs}
     dtypes, devices = (
@@ -76,7 +76,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for name, default in (("dtypes", "float32"), ("devices", "cpu"))
     )
     try:
-        request = Request("", mark.args[0], dtypes=dtypes, devices=devices, **options)
+        request = ReportRequest("", mark.args[0], dtypes=dtypes, devices=devices, **options)
         request.check()
     except (TypeError, ValueError) as error:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None

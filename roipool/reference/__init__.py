@@ -26,7 +26,7 @@ gradients. The functions make such an object of their arguments, and call one of
 """
 
 from roipool.reference._box_pooling import Oracle, function
-from roipool.reference._crop_and_resize import CropAndResize
+from roipool.reference._crop_and_resize import Crop
 from roipool.reference._deform_roi_pool import DeformRoiPool
 from roipool.reference._deformable_ps_roi_pool import DeformablePsRoiPool
 from roipool.reference._garden_crop import MultilevelGardenCrop
@@ -159,10 +159,10 @@ __all__ = [
     "value_of",
 ]
 
-crop_and_resize: Oracle = function(CropAndResize, "crop_and_resize")
-crop_and_resize_backward: Oracle = function(CropAndResize, "crop_and_resize_backward", "backward")
+crop_and_resize: Oracle = function(Crop, "crop_and_resize")
+crop_and_resize_backward: Oracle = function(Crop, "crop_and_resize_backward", "backward")
 crop_and_resize_backward_boxes: Oracle = function(
-    CropAndResize, "crop_and_resize_backward_boxes", "backward_boxes"
+    Crop, "crop_and_resize_backward_boxes", "backward_boxes"
 )
 deform_roi_pool: Oracle = function(DeformRoiPool, "deform_roi_pool")
 deform_roi_pool_backward: Oracle = function(DeformRoiPool, "deform_roi_pool_backward", "backward")

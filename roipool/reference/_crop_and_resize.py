@@ -93,7 +93,7 @@ def filtered(place: Place, at: float, border: str) -> dict[int, Derivatives] | N
 
 
 @dataclass(frozen=True)
-class CropAndResize:
+class Crop:
     """As :func:`roipool.crop_and_resize`, slowly: every sample, or mean, by itself.
 
     Source of the filter: ``precompute_coeffs`` in Pillow 12's Resample.c.

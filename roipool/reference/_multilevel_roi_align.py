@@ -47,7 +47,7 @@ def assign_levels(
 
 
 @dataclass(frozen=True)
-class Pyramid(BoxPooling):
+class BoxesOfPyramid(BoxPooling):
     """Boxes of several maps, each with the level of its own; a box of no map is 0."""
 
     spatial_scales: Sequence[float]
@@ -70,7 +70,7 @@ class Pyramid(BoxPooling):
             yield level, own, self.on_map(level, table[own], as_pair(first_map))
 
 
-class AveragesOfPyramid(Pyramid):
+class AveragesOfPyramid(BoxesOfPyramid):
     """Averages over boxes of several maps."""
 
     def forward(self, features: Sequence[Array], output_size: Size) -> Answer:
@@ -128,7 +128,7 @@ class MultilevelRoiAlign(AveragesOfPyramid):
 
 
 @dataclass(frozen=True)
-class MultilevelRoiPool(Pyramid):
+class MultilevelRoiPool(BoxesOfPyramid):
     """`roi_pool` of every map, for its boxes: values and argmax, of no map 0 and -1."""
 
     def on_map(self, level: int, boxes: Floats, first_map: Pair) -> RoiPool:

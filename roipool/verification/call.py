@@ -20,7 +20,7 @@ from .pyramids import divided, joined
 Results: TypeAlias = dict[str, Array]
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """One call of a function: its name in `roipool`, its arguments, and names for its results."""
 
     function: str
@@ -33,7 +33,7 @@ def run(
     library: Any,
     operation: System | None = None,
     *,
-    calls: list[Call] | None = None,
+    calls: list[FunctionCall] | None = None,
     **more: Any,
 ) -> Results:
     """Call a system's forward and backward functions.
@@ -47,7 +47,7 @@ def run(
     operation : System, optional
         The system to call; by default the case's.
     calls : list, optional
-        A list to which each `Call` is appended.
+        A list to which each `FunctionCall` is appended.
     **more
         Arguments that replace the case's, such as `argmax`.
 
@@ -76,7 +76,7 @@ def run(
         if "out" in arguments:
             arguments["out"] = _result_array(case, out_shape)
         if calls is not None:
-            calls.append(Call(function, arguments, returns))
+            calls.append(FunctionCall(function, arguments, returns))
         returned = function_of(library, function)(**arguments)
         returned = returned if isinstance(returned, tuple) else (joined(returned, case.layout),)
         if arguments.get("out") is not None and returned[0] is not arguments["out"]:

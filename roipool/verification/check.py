@@ -12,7 +12,7 @@ from roipool.systems import SYSTEMS
 from roipool.verification.tolerance import Comparison
 
 from . import volumes
-from .call import Call, Results, run
+from .call import FunctionCall, Results, run
 from .case import Case, dtypes, in_layout
 from .oracle import against_oracle, problem_of_types
 from .pyramids import joined
@@ -67,7 +67,7 @@ def check(
     subject = CALL
     before = library.get_num_threads()
     library.set_num_threads(case.threads)
-    calls: list[Call] = []
+    calls: list[FunctionCall] = []
     try:
         got = run(case, library, calls=calls)
         if CALL in with_what:
@@ -93,7 +93,7 @@ def _verdict(problem: str | None) -> Comparison:
     return Comparison(1, 1 - wrong, wrong, float(np.inf) if wrong else 0.0, problem)
 
 
-def _misuse(case: Case, got: Results, calls: Sequence[Call]) -> str | None:
+def _misuse(case: Case, got: Results, calls: Sequence[FunctionCall]) -> str | None:
     """Return the problem with result types, missing results or modified inputs, or None."""
     given = {
         "features": case.maps.astype(dtypes()[case.dtype]),

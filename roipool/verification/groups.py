@@ -14,7 +14,7 @@ import numpy as np
 import roipool
 from roipool import _cpu
 from roipool.systems.core import OPERATIONS
-from roipool.verification.released import FOLDER, PROGRAMS, Program
+from roipool.verification.released import FOLDER, PROGRAMS, ReleasedProgram
 from roipool.verification.tolerance import Comparison
 
 from .case import LAYOUTS, STORAGES, Case, with_channels
@@ -270,7 +270,9 @@ def _using(instruction_set: str) -> Iterator[None]:
         _cpu.use_instruction_set(before)
 
 
-def against_programs(place: Device, name: str, programs: Mapping[str, Program] = PROGRAMS) -> Tally:
+def against_programs(
+    place: Device, name: str, programs: Mapping[str, ReleasedProgram] = PROGRAMS
+) -> Tally:
     """Compare compat with the stored answers of released programs."""
     tally = Tally(name)
     try:

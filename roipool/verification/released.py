@@ -26,7 +26,7 @@ ULPS = 8  # of float32, relative to the largest term
 NHWC_FILES = ("tensorflow",)  # whose answers have channels last
 
 
-class Program(NamedTuple):
+class ReleasedProgram(NamedTuple):
     """A released program: the row that computes the same, and its answer."""
 
     row: str
@@ -49,8 +49,8 @@ class Program(NamedTuple):
 
 
 # The goldens of all systems, by title.
-PROGRAMS: dict[str, Program] = {
-    title: Program(name, answer)
+PROGRAMS: dict[str, ReleasedProgram] = {
+    title: ReleasedProgram(name, answer)
     for name, row in SYSTEMS.items()
     for title, answer in row.goldens.items()
 }

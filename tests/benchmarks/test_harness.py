@@ -26,7 +26,7 @@ from harness.workloads import WORKLOADS, changed, task_of
 
 import roipool
 from roipool.tools.libraries import LIBRARIES as PEERS
-from roipool.tools.libraries import Absent, Library, Task
+from roipool.tools.libraries import Absent, InstalledLibrary, Task
 from roipool.tools.libraries.protocol import receive, send
 from roipool.tools.libraries.task import as_message
 from roipool.tools.libraries.task import task_of as task_of_message
@@ -46,14 +46,14 @@ class Here(Cpu):
 
 def run_bench(
     *arguments: str,
-    stub: type[Library] | None = None,
+    stub: type[InstalledLibrary] | None = None,
     device: Callable[[str], Device] = lambda backend: Here(),
 ) -> int:
     """Run the program with a stub as an additional library."""
     return bench.main(arguments, PEERS if stub is None else {**PEERS, "stub": stub}, device)
 
 
-class Stub(Library):
+class Stub(InstalledLibrary):
     """A library that returns roipool's results plus an offset."""
 
     modules = ("numpy",)
@@ -211,8 +211,8 @@ def test_another_shape_is_no_result() -> None:
 )
 def test_what_a_peer_does_not_have(workload: str, options: list[str], reason: str) -> None:
     class Plain(Stub):
-        operations = Library.operations
-        layouts = Library.layouts
+        operations = InstalledLibrary.operations
+        layouts = InstalledLibrary.layouts
 
         def prepare(self, task: Task) -> Any:
             return self.check(task)

@@ -13,7 +13,7 @@ from harness.workloads import WORKLOADS, changed, choose, task_of
 
 import roipool
 from roipool import reference
-from roipool.tools.libraries import Level, Task, prepared
+from roipool.tools.libraries import LevelTask, Task, prepared
 
 CODES = [f"W{number}{letter}" for number in range(1, 7) for letter in "ab"]
 
@@ -92,7 +92,7 @@ def test_compulsory_bytes_by_hand(
 ) -> None:
     features = np.zeros((1, 2, 5, 6) if layout == "NCHW" else (1, 5, 6, 2), np.float32)
     rois = np.array([[0, 2, 0, 4, 4]], np.float32)
-    levels = [Level(features, rois, None, 0.5)]
+    levels = [LevelTask(features, rois, None, 0.5)]
     task = Task(operation, backward, "avg", argmax, (2, 2), 1, False, layout, levels)
     assert floor.compulsory_bytes(task) == expected
 
@@ -124,7 +124,7 @@ def test_our_call_is_what_the_task_says(
         corners /= 20
     rois = np.concatenate([[[0], [0], [1], [1]], corners], axis=1).astype(np.float32)
     offsets = rng.standard_normal((4, 2, 2, 4), np.float32)
-    levels = [Level(x, rois, grad, 0.5, offsets)]
+    levels = [LevelTask(x, rois, grad, 0.5, offsets)]
     task = Task(operation, backward, mode, False, (2, 4), sampling, aligned, layout, levels)
     (found,) = prepared(ours.Roipool(roipool.get_num_threads()), task)()
 

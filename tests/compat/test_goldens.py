@@ -15,7 +15,7 @@ from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import FOLDER
 
 from roipool.systems import SYSTEMS
-from roipool.verification.released import PROGRAMS, Program
+from roipool.verification.released import PROGRAMS, ReleasedProgram
 
 
 class Agreement(NamedTuple):
@@ -26,14 +26,14 @@ class Agreement(NamedTuple):
     decisions: int
 
 
-def program_on(backend: Backend, name: str) -> Program:
+def program_on(backend: Backend, name: str) -> ReleasedProgram:
     """Return a program; a GPU adds gradients of cells up in an order of its own."""
     program = PROGRAMS[name]
     exact = program.answer.exact and not (backend.is_gpu and "gradient" in name)
     return program._replace(answer=program.answer._replace(exact=exact))
 
 
-def agreement(program: Program, backend: Backend) -> Agreement:
+def agreement(program: ReleasedProgram, backend: Backend) -> Agreement:
     """Count over all calls with an answer of the system."""
     library = backend.library
     result = [program.agreement(golden, library) for golden in program.answer.goldens(FOLDER)]

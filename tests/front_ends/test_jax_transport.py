@@ -15,7 +15,7 @@ from _support.cases import (
     OF_VOLUMES,
     SHAPE,
     SIZE,
-    Case,
+    OperationCase,
     PyramidCase,
     VolumeCase,
     in_planes,
@@ -41,7 +41,7 @@ if not _transport.why_no_handler():
 IN_PLACE = {"parameter", "get-tuple-element", "bitcast"}
 
 
-def request_of(case: Case) -> Request:
+def request_of(case: OperationCase) -> Request:
     defaults = {"aligned": True, "angle_unit": "radians", "layout": "NCHW", "border": "constant"}
     given = {**defaults, **case.options()}
     return RequestsOf(case.op).request(given, SHAPE, SIZE)
@@ -49,7 +49,7 @@ def request_of(case: Case) -> Request:
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.adaptive], ids=str)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
+def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: OperationCase) -> None:
     """Both transports; programs for GPUs, and builds without handlers, use callbacks."""
     features, boxes = maps().astype(np.float32), case.boxes().astype(np.float32)
     indices, request = case.indices(), request_of(case)
@@ -83,7 +83,7 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in ALL_CASES if not case.adaptive], ids=str)
 @each(layout=["NCHW", "NHWC"])
-def test_xla_copies_no_maps(case: Case, layout: str) -> None:
+def test_xla_copies_no_maps(case: OperationCase, layout: str) -> None:
     """Nor pooled values, nor their gradients: kernels read and fill them as programs have them.
 
     Handlers get this memory itself; callbacks of the host get copies of it, whatever XLA does.

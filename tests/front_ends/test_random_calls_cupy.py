@@ -11,7 +11,7 @@ from _support import emulator
 from roipool import _cpu
 from roipool._arrays import _cupy
 from roipool.tools.random_calls.front_ends import FRONT_END_ROWS, guises, guises_of_call
-from roipool.tools.random_calls.tasks import Report, Task, run_task
+from roipool.tools.random_calls.tasks import CallRange, CallsReport, run_task
 
 GUISES = ("as written", "memory", "types", "out")
 CALLS = 100
@@ -25,9 +25,9 @@ def stand_in() -> Iterator[None]:
         yield
 
 
-def made(first: int, last: int) -> Report:
+def made(first: int, last: int) -> CallsReport:
     isa = _cpu.instruction_set()
-    return run_task(Task(3, first, last, FRONT_END_ROWS, isa, tiny=True, front_ends=("cupy",)))
+    return run_task(CallRange(3, first, last, FRONT_END_ROWS, isa, tiny=True, front_ends=("cupy",)))
 
 
 @pytest.mark.parametrize("first", range(0, CALLS, 25))

@@ -19,7 +19,7 @@ LARGER = 4  # one in so many random calls has larger maps
 
 
 @dataclass(frozen=True)
-class Plan:
+class CasePlan:
     """The selection of calls.
 
     Attributes

@@ -13,7 +13,7 @@ import roipool
 from roipool._dtypes import BYTES
 from roipool.systems import SEMANTICS, SYSTEMS
 from roipool.tools.random_calls.front_ends import relation_of
-from roipool.verification.call import Call, run
+from roipool.verification.call import FunctionCall, run
 from roipool.verification.case import STORAGES, Array, Case, held_by, with_channels
 from roipool.verification.check import ORACLE, Finding, check
 
@@ -224,7 +224,7 @@ def line_of(case: Case, finding: Finding) -> str:
     """
     if finding.subject == ORACLE and case.operation in SEMANTICS:  # a single function call
         name = finding.what.split()[0]
-        calls: list[Call] = []
+        calls: list[FunctionCall] = []
         run(case, roipool, calls=calls)
         matching = [call for call in calls if name in call.returns]
         if matching:
@@ -256,7 +256,7 @@ def _imports(case: Case) -> str:
     return f"from numpy import inf, nan; import numpy as np{bfloat16}"
 
 
-def _text_of_call(case: Case, call: Call) -> str:
+def _text_of_call(case: Case, call: FunctionCall) -> str:
     stored = STORAGES[case.storage].text
     arguments = []
     for name, value in call.arguments.items():

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from _support.cases import ALL_CASES, Case, maps
+from _support.cases import ALL_CASES, OperationCase, maps
 
 import roipool
 
@@ -233,7 +233,9 @@ class Errors(Contract):
             roipool.roi_align(usual.x, usual.rois, 2, rois=usual.rois)
 
     @over(ALL_CASES)
-    def test_errors_of_every_operation_name_it(self, front_end: FrontEnd, case: Case) -> None:
+    def test_errors_of_every_operation_name_it(
+        self, front_end: FrontEnd, case: OperationCase
+    ) -> None:
         at = case.boxes(), case.indices()
         boxes, indices = map(front_end.array, at)
         features, integers = (front_end.maps(maps(), Form(one)) for one in ("float32", "int32"))
