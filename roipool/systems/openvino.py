@@ -192,7 +192,7 @@ _PS_POOL = System(
         )
     },
 )
-# Of boxes with one part; OpenVINO's answers have others.
+# Boxes have one part here; those of OpenVINO's answers have others.
 _PS_CROP = _PS_POOL.only_called(
     options=(),
     fixed={"mode": "bilinear", "spatial_scale": 1.0},

@@ -79,7 +79,7 @@ def _absolute(case: Case) -> Case:
     maps = np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0)
     if not _is_average(case) and len(SYSTEMS[case.operation].returns) == 1:
         maps = case.maps
-    # Of bytes, the least has no absolute value.
+    # The least int8 has no absolute value.
     return replace(case, dtype=case.pooled_dtype, maps=maps, grad=np.abs(case.grad), out="new")
 
 

@@ -186,7 +186,7 @@ class CompatContract:
 
     @pytest.mark.parametrize("name", [each for each in ROWS if moves_in_float64(each)])
     def test_gradients_of_boxes_are_differences(self, name: str) -> None:
-        """Of boxes in pixels; for others the published functions speak."""
+        """Boxes are in pixels; others are tested by their published functions."""
         for case in islice(calls(name, "float64"), 9):
             row = differentiable(case, given_boxes(case))
             got = run(replace(case, out="new"), self.differentiated(case), row)

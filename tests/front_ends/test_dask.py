@@ -102,7 +102,7 @@ def test_gradients_are_refused(case: OperationCase) -> None:
 
 RIGHT = {"rois": np.array([[0, 0, 0, 1, 1]]), "output_size": 1}
 PYRAMID = RIGHT | {"spatial_scales": SCALES}
-# Of boxes and options, which must be known, and of chunks.
+# Boxes and options that are not known, and wrong chunks.
 WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "keep_order": (lambda x: {"features": x, "keep_order": 1}, TypeError, "keep_order"),
     "unknown chunks": (

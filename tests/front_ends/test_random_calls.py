@@ -66,7 +66,7 @@ def test_every_guise_is_had(library: str) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_every_operation_is_drawn(library: str) -> None:
-    """Of libraries that serve `compat`, as often of it as of the core."""
+    """Libraries that serve `compat` get as many calls of it as of the core."""
     rows = rows_of([library])
     drawn = [draw(0, number, rows, tiny=True).operation for number in range(1500)]
     assert set(drawn) == set(rows)

@@ -238,7 +238,7 @@ def test_errors_of_every_operation_name_it(case: TensorCase) -> None:
 # ---- The table in the documentation
 
 REFUSED = "contract.TestContract.test_derivatives_of_a_maximum_of_samples_that_are_refused"
-# Of both modes, to the second order.
+# Tests both modes, to the second order.
 LINEAR = "contract.TestContract.test_derivatives_by_features"
 
 

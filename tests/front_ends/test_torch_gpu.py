@@ -27,7 +27,7 @@ TOLERANCES = {
     torch.float64: 1e-12,
 }
 CHANNELS, HEIGHT, WIDTH = 64, 100, 168
-# Of the memory of the result and the gradient of the features.
+# Multiple of the memory of the result and the gradient of the features.
 MOST_MEMORY = 3
 
 every_case = pytest.mark.parametrize("case", ALL_CASES, ids=str)

@@ -14,7 +14,7 @@ from .derivatives import FIXED, TYPICAL, close, loss_of, of_features
 from .front_end import Contract, Form, FrontEnd, as_list, over, to_form
 
 Axes = tuple[int | None, ...]
-# Of maps, boxes, indices.
+# Batched axes of maps, boxes and indices.
 IN_AXES: list[Axes] = [
     (0, None, None),
     (None, 0, None),
