@@ -9,10 +9,10 @@ import numpy as np
 from roipool.compat import chainer
 from roipool.reference import ROI_ALIGN, ROI_AVERAGE_POOL, ROI_POOL
 from roipool.systems import boxes, core
+from roipool.systems.case import Case
 from roipool.systems.oracles import ALIGN, POOL, from_minus_infinity
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.systems.stored import Answer, largest_feature
-from roipool.verification.case import Case
 
 
 def _half_to_even(case: Case) -> Case:

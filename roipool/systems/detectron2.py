@@ -7,13 +7,12 @@ from typing import Any
 
 from roipool.compat import detectron2
 from roipool.reference import ROI_ALIGN
-from roipool.systems import boxes, torchvision
+from roipool.systems import boxes, pyramids, torchvision
+from roipool.systems.case import Case
 from roipool.systems.core import LEVELS
 from roipool.systems.oracles import ALIGN, from_lowest
 from roipool.systems.row import DTYPES, Compared, Oracle, System, names_of
 from roipool.systems.stored import Answer
-from roipool.verification import pyramids
-from roipool.verification.case import Case
 
 
 def _box_lists(case: Case) -> dict[str, Any]:

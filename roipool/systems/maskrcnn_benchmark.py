@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from roipool.compat import maskrcnn_benchmark
 from roipool.reference import ROI_ALIGN
+from roipool.systems.case import Case
 from roipool.systems.oracles import ALIGN, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.systems.stored import Answer
-from roipool.verification.case import Case
 
 
 def _not_aligned(case: Case) -> Case:

@@ -9,6 +9,7 @@ from typing import Any
 from roipool.compat import megengine
 from roipool.reference import DEFORMABLE_PS_ROI_POOL, ROI_POOL, Rules
 from roipool.systems import boxes, core
+from roipool.systems.case import Case
 from roipool.systems.oracles import (
     ALIGN,
     LOWEST_FLOAT32,
@@ -18,7 +19,6 @@ from roipool.systems.oracles import (
     single_scale,
 )
 from roipool.systems.row import Compared, Oracle, System, names_of
-from roipool.verification.case import Case
 
 _RULES = Rules(shift=(0.0, 0.5), border="drop", minimum=0.0, adaptive="always 0")
 _CELLS = replace(ROI_POOL, reduce="mean")

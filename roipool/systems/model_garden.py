@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from roipool.systems import pyramids
+from roipool.systems.case import Array, Case
 from roipool.systems.core import LEVELS
 from roipool.systems.row import FloatArray, Oracle, System
 from roipool.systems.stored import Results
-from roipool.verification import pyramids
-from roipool.verification.case import Array, Case
 
 _FIRST_LEVEL = 3
 

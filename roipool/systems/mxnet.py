@@ -13,6 +13,7 @@ from roipool.reference import (
     ROI_POOL,
 )
 from roipool.systems import boxes
+from roipool.systems.case import Case
 from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import (
     ALIGN,
@@ -24,7 +25,6 @@ from roipool.systems.oracles import (
 )
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.systems.stored import Answer
-from roipool.verification.case import Case
 
 _NAMES = names_of(mxnet.FORM, sample_ratio="sampling_ratio")
 _ARGMAX = {"return_argmax": True}

@@ -10,10 +10,10 @@ import numpy as np
 from roipool.compat import onnx
 from roipool.reference import CROP_AND_RESIZE, ONNX_ROI_ALIGN_MAX, ROI_ALIGN, ROI_POOL
 from roipool.systems import boxes, core
+from roipool.systems.case import Case
 from roipool.systems.oracles import ALIGN, POOL, alone, from_own_lowest, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.systems.stored import Answer, Golden
-from roipool.verification.case import Case
 
 _OPTIONS = ("spatial_scale", "sampling_ratio", "coordinate_transformation_mode")
 _OPSET_10 = {"coordinate_transformation_mode": "output_half_pixel"}

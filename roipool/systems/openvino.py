@@ -9,12 +9,11 @@ import numpy as np
 
 from roipool.compat import openvino
 from roipool.reference import DEFORMABLE_PS_ROI_POOL, OPENVINO_ROI_POOL, PS_ROI_POOL, ROI_ALIGN
-from roipool.systems import boxes, core
+from roipool.systems import boxes, core, pyramids
+from roipool.systems.case import Case
 from roipool.systems.oracles import ALIGN, CROP, POOL, of_each_bin, single_scale, without_samples
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.systems.stored import Answer, Results, largest_feature
-from roipool.verification import pyramids
-from roipool.verification.case import Case
 
 _LIBRARY = ("openvino",)
 _GOLDENS = "openvino_upright"

@@ -9,6 +9,7 @@ import numpy as np
 from roipool.compat import paddle
 from roipool.reference import PS_ROI_POOL, ROI_ALIGN, ROI_POOL
 from roipool.systems.boxes import PER_IMAGE
+from roipool.systems.case import Case
 from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import (
     ALIGN,
@@ -19,7 +20,6 @@ from roipool.systems.oracles import (
 )
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.systems.stored import Answer
-from roipool.verification.case import Case
 
 _LIBRARY = ("paddle",)
 _NAMES = names_of(paddle.FORM, boxes_num="boxes_num")

@@ -10,11 +10,11 @@ import numpy as np
 from roipool.compat import roialign_pytorch
 from roipool.reference import ROI_ALIGN
 from roipool.systems.boxes import fractions
+from roipool.systems.case import Case
 from roipool.systems.oracles import CROP
 from roipool.systems.row import Compared, FloatArray, Oracle, System, names_of
 from roipool.systems.stored import Answer
 from roipool.systems.tensorflow import boxes_of
-from roipool.verification.case import Case
 
 _NAMES = names_of(roialign_pytorch.FORM)
 

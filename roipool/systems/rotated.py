@@ -11,10 +11,10 @@ import numpy as np
 from roipool.compat import detectron2, mmcv, mxnet, openvino
 from roipool.reference import ROI_ALIGN
 from roipool.systems import boxes, core
+from roipool.systems.case import Case
 from roipool.systems.oracles import single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.systems.stored import Answer, Golden
-from roipool.verification.case import Case
 
 _ALIGN = core.SYSTEMS["roi_align_rotated"]
 _ALIGN_BY_DEGREES = _ALIGN._replace(fixed={"rounds_angle": True})

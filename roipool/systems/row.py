@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from roipool._arguments import CORNERS, CROPS, Form
 from roipool._layout import groups_of_bins
 from roipool.reference import Rules
+from roipool.systems.case import FORMS, Case
 from roipool.systems.stored import Answer, Results
-from roipool.verification.case import FORMS, Case
 
 FloatArray: TypeAlias = NDArray[np.float32]
 DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -124,10 +124,10 @@ class System(NamedTuple):
         how many groups there are; without it each bin is a group.
     pyramid : function, optional
         Maps a list with one item per level to the functions' own collection. Its presence means
-        that the case's maps are divided among levels: see `roipool.verification.pyramids`.
+        that the case's maps are divided among levels: see `roipool.systems.pyramids`.
     is_volume : bool
         Whether the case's maps are volumes, its rows those of all planes: see
-        `roipool.verification.volumes`.
+        `roipool.systems.volumes`.
     argmax_is_of_batch : bool
         Whether an argmax is an index into the whole batch; results hold indices into single maps.
     mixes_gradients : bool

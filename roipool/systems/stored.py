@@ -9,9 +9,9 @@ from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[Any]
+from roipool.systems.case import Array
+
 Results: TypeAlias = dict[str, Array]
 
 # Systems with their own inputs: they reject or round some boxes, or take rotated boxes.

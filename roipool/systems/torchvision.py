@@ -17,14 +17,14 @@ from roipool.reference import (
     BoxOnMap,
     box_in_cells,
 )
+from roipool.systems import pyramids
 from roipool.systems.boxes import PER_IMAGE
+from roipool.systems.case import Case
 from roipool.systems.core import LEVELS
 from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import ALIGN, POOL, from_lowest
 from roipool.systems.row import Compared, FloatArray, Oracle, System, names_of
 from roipool.systems.stored import Answer, Results
-from roipool.verification import pyramids
-from roipool.verification.case import Case
 
 _NAMES = names_of(torchvision.FORM)
 _LIBRARY = ("torchvision",)

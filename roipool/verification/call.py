@@ -11,11 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from roipool._dtypes import BYTES
-from roipool.systems import SYSTEMS, System
-
-from . import volumes
-from .case import STORAGES, Array, Case, dtypes, in_layout
-from .pyramids import divided, joined
+from roipool.systems import SYSTEMS, System, volumes
+from roipool.systems.case import STORAGES, Array, Case, dtypes, in_layout
+from roipool.systems.pyramids import divided, joined
 
 Results: TypeAlias = dict[str, Array]
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from roipool.systems import SYSTEMS, System
+from roipool.systems.case import Array, Case, channel_group
 
-from .case import Array, Case, channel_group
 from .generate import Geometry, work_of
 from .options import drawn_options
 

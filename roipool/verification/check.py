@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import roipool
-from roipool.systems import SYSTEMS
+from roipool.systems import SYSTEMS, volumes
+from roipool.systems.case import Case, dtypes, in_layout
+from roipool.systems.pyramids import joined
 from roipool.verification.tolerance import Comparison
 
-from . import volumes
 from .call import FunctionCall, Results, run
-from .case import Case, dtypes, in_layout
 from .oracle import against_oracle, problem_of_types
-from .pyramids import joined
 from .relations import RELATIONS, Relation
 
 ORACLE, CALL = "oracle", "call"  # subjects of findings, besides the names of relations

@@ -14,9 +14,9 @@ import numpy as np
 
 import roipool
 from roipool._dtypes import FLOATS
+from roipool.systems.case import Array, dtypes
 
 from .call import method_of
-from .case import Array, dtypes
 
 Put = Callable[[Array], Any]
 Get = Callable[[Any], Array]

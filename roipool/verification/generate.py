@@ -10,10 +10,19 @@ import numpy as np
 
 from roipool._dtypes import BYTES
 from roipool.systems import SYSTEMS, System
+from roipool.systems.case import (
+    STORAGES,
+    WRITABLE,
+    Array,
+    Case,
+    channel_group,
+    dtypes,
+    held,
+    pooled_dtype,
+)
+from roipool.systems.volumes import MOST_PLANES
 
-from .case import STORAGES, WRITABLE, Array, Case, channel_group, dtypes, held, pooled_dtype
 from .options import Random, drawn_options
-from .volumes import MOST_PLANES
 
 # Samples that the oracle visits in a call: a typical budget, and the most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000

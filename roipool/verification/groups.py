@@ -13,11 +13,11 @@ import numpy as np
 
 import roipool
 from roipool import _cpu
+from roipool.systems.case import LAYOUTS, STORAGES, Case, with_channels
 from roipool.systems.core import OPERATIONS
 from roipool.verification.released import FOLDER, PROGRAMS, ReleasedProgram
 from roipool.verification.tolerance import Comparison
 
-from .case import LAYOUTS, STORAGES, Case, with_channels
 from .catalogue import ENTRIES, Entry, large_entry, tall_entry
 from .check import CALL, ORACLE, check, subjects
 from .device import Device, device

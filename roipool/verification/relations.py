@@ -14,10 +14,10 @@ from roipool._dtypes import BYTES, allowed_dtypes
 from roipool._settings import NON_TEMPORAL_BYTES
 from roipool.systems import SYSTEMS, System
 from roipool.systems.boxes import PER_IMAGE
+from roipool.systems.case import Array, Case, channels_of_maps, dtypes, held, with_channels
 from roipool.verification.tolerance import Comparison, compare, compare_bits
 
 from .call import Results, known_arguments, run, to_nchw
-from .case import Array, Case, channels_of_maps, dtypes, held, with_channels
 from .oracle import (
     SLOPES,
     bin_value_of,

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool.systems import SYSTEMS, System
-from roipool.systems.stored import Answer, Array, Golden
+from roipool.systems.case import Array, Case
+from roipool.systems.stored import Answer, Golden
 from roipool.verification.tolerance import Comparison, compare
 
 from .call import run, to_nchw
-from .case import Case
 
 FOLDER = files("roipool.verification") / "goldens"
 ULPS = 8  # of float32, relative to the largest term

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 from roipool._layout import VolumeLayout, height_width, merged_shape
-from roipool.verification.volumes import OF_VOLUMES as OF_VOLUMES
+from roipool.systems.volumes import OF_VOLUMES as OF_VOLUMES
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
 SMALL = (2, 3, 4, 5)

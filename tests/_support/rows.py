@@ -10,8 +10,8 @@ import numpy as np
 import roipool
 from _support.compare import Array
 from roipool.systems import SYSTEMS
+from roipool.systems.case import Case
 from roipool.verification.call import FunctionCall, function_of, run
-from roipool.verification.case import Case
 from roipool.verification.generate import draw
 
 ROWS = [name for name, row in SYSTEMS.items() if row.forward.startswith("compat.")]

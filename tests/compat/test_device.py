@@ -14,8 +14,8 @@ from _support.backends import Backend
 import roipool
 from roipool.compat import caffe, maskrcnn_benchmark, mmcv, mxnet, onnx, paddle, torchvision
 from roipool.systems import SYSTEMS
+from roipool.systems.case import Case, held_by
 from roipool.verification.call import FunctionCall, function_of, run
-from roipool.verification.case import Case, held_by
 
 SHAPE = (2, 3, 6, 7)  # too few channels for kernels that process several at once
 MAPS = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)

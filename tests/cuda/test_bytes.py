@@ -13,7 +13,7 @@ from _support.pairwise import each
 
 import roipool
 from roipool._dtypes import BYTES, FLOATS, allowed_dtypes
-from roipool.verification.case import dtypes
+from roipool.systems.case import dtypes
 
 OF_BYTES = [case for case in CASES if case.op.dtypes != FLOATS]
 USUAL = {"NCHW": ("uint8", 5), "NHWC": ("int8", 8)}  # of which the quick suite tests one each

@@ -28,8 +28,8 @@ from roipool._cuda.source import kernel_source
 from roipool._definitions import PYRAMID_OPS, Definition
 from roipool._pooling import Pooling
 from roipool.systems import SYSTEMS
+from roipool.systems.case import Array, Case
 from roipool.verification.call import run
-from roipool.verification.case import Array, Case
 from roipool.verification.catalogue import Entry
 from roipool.verification.oracle import against_oracle
 

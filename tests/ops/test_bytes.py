@@ -18,8 +18,8 @@ import roipool
 from roipool import _cpu, _pooling
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS
 from roipool._dtypes import BYTES, FLOATS
+from roipool.systems.case import dtypes, held_by
 from roipool.verification.call import run
-from roipool.verification.case import dtypes, held_by
 from roipool.verification.catalogue import ENTRIES, Entry
 from roipool.verification.check import CALL, ORACLE, check
 

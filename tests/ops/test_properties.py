@@ -16,8 +16,8 @@ from _support.compare import assert_close, assert_same_bits
 
 import roipool
 from roipool.systems import SYSTEMS
+from roipool.systems.case import Case
 from roipool.verification.call import run
-from roipool.verification.case import Case
 from roipool.verification.catalogue import Entry
 from roipool.verification.check import CALL, ORACLE, check
 

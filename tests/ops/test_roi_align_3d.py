@@ -16,7 +16,7 @@ from _support.pairwise import each
 import roipool
 from roipool import reference
 from roipool._layout import VOLUME_LAYOUTS
-from roipool.verification.case import dtypes
+from roipool.systems.case import dtypes
 
 RNG = np.random.default_rng(0)
 VOLUMES = RNG.normal(size=(2, 5, 7, 6, 9))

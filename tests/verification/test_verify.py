@@ -26,10 +26,10 @@ from roipool._definitions import OPS, VOLUME_OPS
 from roipool.cli import main
 from roipool.cli.verify import report
 from roipool.systems import SYSTEMS
+from roipool.systems.case import LAYOUTS, Case, dtypes
 from roipool.systems.core import OPERATIONS, VARIANTS
 from roipool.verification import groups, released
 from roipool.verification.call import run
-from roipool.verification.case import LAYOUTS, Case, dtypes
 from roipool.verification.catalogue import ENTRIES, Entry, large_entry
 from roipool.verification.check import ORACLE, check
 from roipool.verification.device import device

@@ -10,9 +10,9 @@ import numpy as np
 
 import roipool
 from roipool.systems import SEMANTICS, Oracle, oracle_of
+from roipool.systems.case import Array, Case, dtypes
 from roipool.tools.libraries.functions import Misbehaviour
 from roipool.verification.call import Results, run
-from roipool.verification.case import Array, Case, dtypes
 from roipool.verification.check import Finding
 from roipool.verification.oracle import Slack, against_oracle, ask
 from roipool.verification.tolerance import Comparison

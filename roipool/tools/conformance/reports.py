@@ -11,10 +11,10 @@ from typing import Any
 import roipool
 from roipool._errors import shown
 from roipool.systems import SEMANTICS, shown_name
+from roipool.systems.case import Case
 from roipool.tools.libraries.functions import AUTOGRAD
 from roipool.tools.random_calls.shrink import text_of
 from roipool.verification.call import FunctionCall, run
-from roipool.verification.case import Case
 
 from .cases import (
     EDGE,

@@ -12,9 +12,9 @@ import numpy as np
 import roipool
 from roipool._dtypes import BYTES
 from roipool.systems import SEMANTICS, SYSTEMS
+from roipool.systems.case import STORAGES, Array, Case, held_by, with_channels
 from roipool.tools.random_calls.front_ends import relation_of
 from roipool.verification.call import FunctionCall, run
-from roipool.verification.case import STORAGES, Array, Case, held_by, with_channels
 from roipool.verification.check import ORACLE, Finding, check
 
 SECONDS = 10.0  # time limit of shrinking
@@ -232,7 +232,7 @@ def line_of(case: Case, finding: Finding) -> str:
     names = [field.name for field in fields(case)]
     values = ", ".join(f"{name}={text_of(getattr(case, name))}" for name in names)
     return (
-        f"{_imports(case)}; from roipool.verification.case import Case; "
+        f"{_imports(case)}; from roipool.systems.case import Case; "
         f"from roipool.tools.random_calls.shrink import first_failure; "
         f"print(first_failure(Case({values}), {finding.subject!r}, {finding.what.split()[0]!r}))"
     )

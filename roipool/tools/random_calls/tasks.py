@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from roipool import _cpu
-from roipool.verification.case import held_by
+from roipool.systems.case import held_by
 from roipool.verification.check import check, subjects
 from roipool.verification.generate import draw
 

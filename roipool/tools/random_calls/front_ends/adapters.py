@@ -14,10 +14,10 @@ import roipool
 from roipool._gradients import published_of
 from roipool.systems import SYSTEMS, System
 from roipool.systems.boxes import PER_IMAGE
+from roipool.systems.case import Array, Case, dtypes, held_by, in_layout
+from roipool.systems.pyramids import heights
 from roipool.verification.call import FunctionCall, Results, function_of, run, to_nchw
-from roipool.verification.case import Array, Case, dtypes, held_by, in_layout
 from roipool.verification.oracle import SLOPES, bin_value_of
-from roipool.verification.pyramids import heights
 from roipool.verification.relations import Comparisons
 from roipool.verification.tolerance import compare_bits
 

@@ -11,8 +11,8 @@ import numpy as np
 
 import roipool
 import roipool.dask
+from roipool.systems.case import Array, Case
 from roipool.verification.call import Results, run
-from roipool.verification.case import Array, Case
 from roipool.verification.relations import Comparisons
 
 from . import Guise

@@ -16,8 +16,8 @@ import roipool
 import roipool.jax
 from roipool._dtypes import BYTES
 from roipool.systems import SYSTEMS, System
+from roipool.systems.case import Case, held_by
 from roipool.verification.call import Results, run
-from roipool.verification.case import Case, held_by
 from roipool.verification.relations import Comparisons, close
 
 from . import Guise

@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import roipool
 import roipool.torch  # must precede the compilation of programs
 from roipool.systems import SYSTEMS
+from roipool.systems.case import Array, Case, in_layout
 from roipool.verification.call import FunctionCall, Results, bound, run
-from roipool.verification.case import Array, Case, in_layout
 from roipool.verification.relations import Comparisons, close
 
 from . import Guise
