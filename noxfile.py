@@ -19,7 +19,7 @@ import nox
 
 OLDEST, NEWEST, FREE_THREADED = "3.11", "3.15", "3.14t"
 SOURCES = Path(__file__).parent
-PYTEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ml_dtypes>=0.5"]
+PYTEST = ["pytest>=8", "pytest-xdist>=3.6", "ml_dtypes>=0.5"]
 NVRTC = {"12": "nvidia-cuda-nvrtc-cu12", "13": "nvidia-cuda-nvrtc>=13"}
 
 nox.needs_version = ">=2025.2"

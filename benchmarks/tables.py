@@ -1,4 +1,4 @@
-"""Write tables of benchmarks/README.md, README.md and docs/gpu.md from the files of results.
+"""Write tables of benchmarks/README.md, README.md and pages of docs/ from the files of results.
 
 The text between the markers ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` is replaced.
 benchmarks/run.sh runs this script last; it measures nothing.
@@ -286,7 +286,6 @@ def main() -> None:
         BENCHMARKS / "README.md",
         {
             "machine": where("cpu"),
-            "targets": targets(),
             "comparison": comparison(rows_of("cpu")),
             "new-pages": comparison(rows_of("new-pages"), memory_too=False),
             "makes": makes(),
@@ -302,6 +301,7 @@ def main() -> None:
         },
     )
     fill(BENCHMARKS.parent / "README.md", {"speed": readme()})
+    fill(BENCHMARKS.parent / "docs" / "internals" / "targets.md", {"targets": targets()})
     fill(BENCHMARKS.parent / "docs" / "gpu.md", {"gpu": gpu()})
 
 

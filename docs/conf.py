@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from pathlib import Path
 
@@ -39,10 +41,17 @@ html_title = f"roipool {release}"
 html_copy_source = False
 html_show_sphinx = False
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["site.css"]
 html_js_files = ["tables.js"]
 
 myst_heading_anchors = 3
+DESCRIPTION = "Region-of-interest pooling as every framework defines it, exact and fast"
+myst_html_meta = {
+    "description": DESCRIPTION,
+    "property=og:title": "roipool",
+    "property=og:description": DESCRIPTION,
+}
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
 
 autodoc_member_order = "bysource"
@@ -63,6 +72,25 @@ intersphinx_mapping = {
         "torch": "https://docs.pytorch.org/docs/stable/",
     }.items()
 }
+
+if _addresses.REPOSITORY:
+    extensions.append("sphinx.ext.linkcode")
+
+
+def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
+    """Return the address of a function's source."""
+    function = functools.reduce(
+        lambda value, name: getattr(value, name, None),
+        info["fullname"].split("."),
+        sys.modules.get(info["module"]),
+    )
+    if domain != "py" or not inspect.isroutine(inspect.unwrap(function or print)):
+        return None
+    own = inspect.unwrap(function)
+    path = (getattr(own, "__module__", None) or "").replace(".", "/")
+    _, line = inspect.getsourcelines(own) if inspect.isfunction(own) else ([], 1)
+    return f"{_addresses.REPOSITORY}/blob/main/{path}.py#L{line}" if path else None
+
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

@@ -28,6 +28,7 @@ from roipool._settings import (
 )
 from roipool._system_info import show_config
 from roipool._version import __version__
+from roipool.ops.crop import crop
 from roipool.ops.crop_and_resize import (
     crop_and_resize,
     crop_and_resize_backward,
@@ -85,6 +86,7 @@ __all__ = [
     "__version__",
     "assign_levels",
     "compat",
+    "crop",
     "crop_and_resize",
     "crop_and_resize_backward",
     "crop_and_resize_backward_boxes",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -43,6 +44,7 @@ INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 # Cell numbers along one axis, and bins, are 32-bit; offsets and planes are not.
 MAX_AXIS = 2**31 - 1
+MOST_FRACTION = 10  # of a map's size: boxes that end beyond are taken for pixels
 # Elements: beyond this, sizes in bytes overflow 64 bits.
 MAX_ELEMENTS = 2**59
 # A bin's samples are numbered in 32 bits: 2^15 by 2^15 of them.
@@ -93,9 +95,21 @@ def float_array(
             f"convert it, for example {name}.astype(np.float32)"
         )
     if array.ndim != dimensions:
-        shape = tuple(array.shape)
-        raise ValueError(f"{name} must have {dimensions} dimensions, got shape {shape}")
+        raise ValueError(
+            f"{name} must have {dimensions} dimensions, got shape {tuple(array.shape)}"
+            f"{_axes_hint(name, array.ndim, dimensions)}"
+        )
     return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
+
+
+def _axes_hint(name: str, given: int, needed: int) -> str:
+    """Return how a single map, such as a picture, gets the axes that it lacks."""
+    if needed != 4 or given not in (2, 3):
+        return ""
+    if given == 2:
+        return f"; one map of one channel is {name}[None, None]"
+    one = f"; one map is {name}[None]"
+    return f"{one}, of a picture (H, W, C) with layout='NHWC'" if name == "features" else one
 
 
 def features(
@@ -399,7 +413,7 @@ def regions(
             raise ValueError(
                 f"{form.boxes} of shape {tuple(array.shape)} need {form.indices}; without it "
                 f"{form.boxes} must have shape (K, {width + 1}): batch index, "
-                f"{', '.join(form.columns)}"
+                f"{', '.join(form.columns)}; for one image give [{form.boxes}]"
             )
         numbers = batch_indices(form.indices, indices, array.shape[0], images)
         return Regions(coordinates(array, dtype), numbers)
@@ -520,8 +534,23 @@ def _crop_regions(
     boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Form
 ) -> Regions:
     array = box_table(form.boxes, boxes, (4,), "(K, 4): y1, x1, y2, x2")
+    _note_pixels(form.boxes, array)
     numbers = batch_indices(form.indices, indices, array.shape[0], images)
     return Regions(coordinates(swap_xy(array), dtype), numbers)
+
+
+def _note_pixels(name: str, array: Array) -> None:
+    """Warn of boxes that are all far outside of their maps: they are pixels, not fractions."""
+    checked = (LIBRARY_OF[type(array)] or NUMPY).checked_values(array)
+    if checked is None or len(checked) < 2 or not min(checked[0, 2:]) > MOST_FRACTION:
+        return
+    if (checked[:, 2:] > MOST_FRACTION).all():
+        warnings.warn(
+            f"{name} all end at more than {MOST_FRACTION} times the size of their maps: they "
+            "must be fractions y1, x1, y2, x2; roipool.crop takes boxes in pixels",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def swap_xy(boxes: Any) -> Any:

@@ -27,6 +27,7 @@ _SHAPES = ("_shape", "_size")
 _SHAPES_OF_MAPS = ("_shapes",)
 # Beginnings of the arguments of a gradient that the forward returns.
 _RETURNED = ("argmax", "maxidx")
+_COMPOSED = ("crop",)
 # Arguments of a forward that say whether it is a maximum, and what they are then.
 _POOLERS = ("ROIAlign", "ROIAlignV2", "ROIAlignRotated", "ROIPool")
 _MAXIMA = {"mode": "max", "pool_mode": "max", "pooler_type": "ROIPool"}
@@ -122,9 +123,12 @@ def features_of(function: Function) -> str:
 
 @functools.cache
 def gradient_names(function: Function) -> Mapping[str, str] | None:
-    """Return the gradient's name for each argument that has one; None for a gradient itself."""
+    """Return the gradient's name for each argument that has one.
+
+    None for a gradient itself, and for a function of other public functions, which have them.
+    """
     name, names = function.__name__, vars(sys.modules[function.__module__])
-    if "_backward" in name:
+    if "_backward" in name or name in _COMPOSED:
         return None
     found = {each: f"{name}_backward_{each}" for each in signature_of(function).parameters}
     found[features_of(function)] = f"{name}_backward"

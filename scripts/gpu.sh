@@ -14,7 +14,7 @@
 # versions, steps.json has the status, seconds and time limit of each step. A step that fails does
 # not stop the others, but the script then fails at its end.
 # PYTHON names the interpreter (default python3); it needs setuptools, Cython, NumPy and CuPy, and
-# pytest for the tests. Tests that need more (ml_dtypes, hypothesis) are skipped where it is missing.
+# pytest for the tests. Tests that need more (ml_dtypes) are skipped where it is missing.
 # BENCH_OPTIONS is added to the options of benchmarks/bench.py.
 #
 # On an H200 beside 16 cores (2026-11-26) steps took so many seconds: build 20 to 30, verify 40, tests

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import roipool
 from _extension import links, making
 
 REQUEST = re.compile(r"^<!-- make: (?P<name>[a-z-]+)(?P<arguments>.*?) -->$", re.MULTILINE)
@@ -19,20 +20,36 @@ def setup(app: Any) -> dict[str, bool]:
     """Connect the functions below; Sphinx calls this."""
     app.connect("builder-inited", draw)
     app.connect("build-finished", add_playground)
+    app.connect("build-finished", add_markdown)
     app.connect("source-read", read_page)
     app.connect("include-read", read_included)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def draw(app: Any) -> None:
-    """Draw the pictures."""
+    """Draw the pictures, and write the pages of examples."""
     making.write_pictures(Path(app.srcdir) / "_generated")
+    making.write_examples(Path(app.srcdir) / "_generated" / "examples")
 
 
 def add_playground(app: Any, error: Exception | None) -> None:
     """Add what the page "Playground" shows; only HTML has a place for it."""
     if error is None and app.builder.format == "html":
         making.write_playground(Path(app.outdir) / "_static")
+
+
+def add_markdown(app: Any, error: Exception | None) -> None:
+    """Add each page as Markdown beside its HTML, and `llms.txt`, which lists them."""
+    if error is not None or app.builder.format != "html":
+        return
+    lines = [f"# {app.config.project}", "", f"> {roipool.__doc__.partition(chr(10))[0]}", ""]
+    for name in sorted(app.env.found_docs - {"404"}):
+        source = Path(app.env.doc2path(name))
+        target = Path(app.outdir, f"{name}.md")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(make(source.read_text(), source.parent, Path(app.srcdir)))
+        lines.append(f"- [{app.env.titles[name].astext()}]({name}.md)")
+    Path(app.outdir, "llms.txt").write_text("\n".join(lines) + "\n")
 
 
 def read_page(app: Any, page: str, content: list[str]) -> None:

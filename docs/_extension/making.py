@@ -101,6 +101,11 @@ def operation(name: str) -> str:
     return _functions(*_functions_of(EVERY[name]))
 
 
+def function(name: str) -> str:
+    """Return the reference of a function of the core that is no operation of engines."""
+    return _functions(name)
+
+
 def support(name: str) -> str:
     """Return what each array library can do with an operation, from the tables of frameworks.md."""
     text = (Path(__file__).parents[1] / "frameworks.md").read_text()
@@ -167,11 +172,11 @@ def _by_boxes(op: Op, variant: Variant) -> str:
 
 def settings() -> str:
     """Return the reference of all public functions that are no operations."""
-    of_operations = {name for op in EVERY.values() for name in _functions_of(op)}
+    functions = {name: getattr(roipool, name) for name in roipool.__all__}
     rest = [
         name
-        for name in roipool.__all__
-        if inspect.isfunction(getattr(roipool, name)) and name not in of_operations
+        for name, function in functions.items()
+        if inspect.isfunction(function) and not function.__module__.startswith("roipool.ops.")
     ]
     return _functions(*rest)
 
@@ -196,17 +201,45 @@ SHOWN_TO_PRINT = (
 )
 
 
-def examples() -> str:
-    """Return every program of `examples/`, and what those print that need NumPy only."""
-    files = {file.stem: file for file in sorted(EXAMPLES.glob("*.py"))}
-    parts = []
-    for name in dict.fromkeys([*FIRST_EXAMPLES, *files]):
-        title = (ast.get_docstring(ast.parse(files[name].read_text())) or "").partition("\n")[0]
-        listing = f"```{{literalinclude}} ../examples/{name}.py\n:language: python\n```"
-        parts.append(f"## {name}.py\n\n{_markdown(title)}\n\n{listing}")
+PICTURED = ("photo_batch", "lung_nodules", "video_tubes")  # by the gallery
+
+
+def write_examples(folder: Path) -> None:
+    """Write a page for every program of `examples/`, with what it prints if it needs NumPy only."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in _programs().items():
+        text = ast.get_docstring(ast.parse(file.read_text())) or ""
+        first, _, rest = text.partition("\n")
+        parts = [f"# {name}", _markdown(first), _docstring(rest)]
+        if name in PICTURED:
+            picture = f"../gallery-{name.replace('_', '-')}.png"
+            parts.append(f"![Results of {name}.py]({picture})")
         if name in SHOWN_TO_PRINT:
-            parts.append(f"prints\n\n```text\n{_printed(files[name])}```")
-    return "\n\n".join(parts)
+            parts.append(f"It prints\n\n```text\n{_printed(file)}```")
+        parts.append(f"{{download}}`{name}.py <../../../examples/{name}.py>`:")
+        parts.append(f"```{{literalinclude}} ../../../examples/{name}.py\n:language: python\n```")
+        (folder / f"{name}.md").write_text("\n\n".join(filter(None, parts)) + "\n")
+
+
+def _programs() -> dict[str, Path]:
+    files = {file.stem: file for file in sorted(EXAMPLES.glob("*.py"))}
+    return {name: files[name] for name in dict.fromkeys([*FIRST_EXAMPLES, *files])}
+
+
+def _docstring(text: str) -> str:
+    """Return paragraphs of a docstring as Markdown; those that are indented are commands."""
+    return re.sub(r"(?m)^    (.*)$", r"```text\n\1\n```", _markdown(text)).strip()
+
+
+def examples() -> str:
+    """Return the list of the programs of `examples/`, and the tree of their pages."""
+    pages = [f"_generated/examples/{name}" for name in _programs()]
+    lines = []
+    for place, file in zip(pages, _programs().values(), strict=True):
+        title = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
+        lines.append(f"- [{file.name}]({place}.md): {_markdown(title)}")
+    tree = "\n".join(["```{toctree}", ":hidden:", "", *pages, "```"])
+    return "\n".join([*lines, "", tree])
 
 
 def _printed(program: Path) -> str:
@@ -228,6 +261,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "module": module,
     "source": source,
     "operation": operation,
+    "function": function,
     "support": support,
     "gradients": gradients,
     "settings": settings,

@@ -62,6 +62,11 @@ NULL = np.uintp(0)  # instead of an array
 SHAPE, SIZE = operator.attrgetter("shape"), operator.attrgetter("size")
 USUAL_LIMITS = Limits()
 MAX_LEVELS = 64  # kernels take 4 KB of arguments
+CACHE = (
+    "CuPy keeps compiled kernels in the folder named by the environment variable CUPY_CACHE_DIR, "
+    "by default ~/.cupy/kernel_cache; set it to a folder that can be written, or set "
+    "CUPY_CACHE_IN_MEMORY=1 to compile in every process"
+)
 LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
 
@@ -89,6 +94,15 @@ def limits_of(number: int) -> Limits:
     )
 
 
+@cache
+def allow_shared_memory(function: Any, number: int) -> None:
+    """Let the blocks of a kernel have all the shared memory of the current GPU, of this number.
+
+    Each GPU keeps a limit of its own for each kernel, by default `SHARED_BYTES`.
+    """
+    function.max_dynamic_shared_size_bytes = limits_of(number).block_bytes
+
+
 class Kernel(NamedTuple):
     """A kernel, ready but for its arrays."""
 
@@ -105,8 +119,13 @@ class Kernel(NamedTuple):
         """
         function, blocks, threads, shared, argument = self
         if blocks[0] > 0:
+            if shared > SHARED_BYTES:
+                allow_shared_memory(function, arrays[0].data.device_id)
             arguments = (*arrays, argument.for_boxes(boxes, maps))
-            function(blocks, threads, arguments, shared_mem=shared)
+            try:
+                function(blocks, threads, arguments, shared_mem=shared)
+            except PermissionError as error:  # from the first launch, which compiles
+                raise PermissionError(error.errno, f"{error.strerror}: {CACHE}") from error
 
 
 class Kernels(NamedTuple):
@@ -129,8 +148,6 @@ def kernel_of(config: LaunchConfig) -> Kernel:
     """Return the kernel of a launch."""
     blocks, threads, shared = config.grid
     function = function_of(config.file, config.name, config.defines)
-    if shared > SHARED_BYTES:
-        function.max_dynamic_shared_size_bytes = shared
     return Kernel(function, (blocks,), threads, shared, Argument(config.call, config.tasks_of_box))
 
 

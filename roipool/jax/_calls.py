@@ -34,7 +34,7 @@ Function = Callable[..., Any]
 
 def call(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Compute a public function; errors begin with its name."""
-    if function.__module__.startswith("roipool.ops."):
+    if function.__name__ in FUNCTIONS and function.__module__.startswith("roipool.ops."):
         return FUNCTIONS[function.__name__](*args, **kwargs)
     try:
         return _called(function, dict(signature_of(function).bind(*args, **kwargs).arguments))

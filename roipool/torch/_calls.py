@@ -24,7 +24,7 @@ _kept: dict[Function, KeptCalls] = {}
 
 def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a public function; errors begin with its name."""
-    if function.__module__.startswith("roipool.ops."):
+    if function.__name__ in FUNCTIONS and function.__module__.startswith("roipool.ops."):
         return FUNCTIONS[function.__name__](*args, **kwargs)
     if torch.compiler.is_dynamo_compiling():
         from roipool.torch._tracing import call_in_trace  # imports Dynamo

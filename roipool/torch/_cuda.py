@@ -10,9 +10,12 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
+
+ROCM = "roipool's kernels are for NVIDIA GPUs; this PyTorch is made for AMD's (ROCm)"
 
 
 class Cuda:
@@ -26,12 +29,24 @@ class Cuda:
 
     def __init__(self, current_stream: Callable[[Any], Any] = torch.cuda.current_stream) -> None:
         self._current_stream = current_stream
+        self._allocated: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by address
 
     def engine(self) -> Any:
         """Return the CUDA engine."""
+        if torch.version.hip is not None:
+            raise RuntimeError(ROCM)
         from roipool._cuda import engine
 
         return engine
+
+    def why_not(self) -> str | None:
+        """Return why CUDA tensors cannot be computed, or None; also None if there is no GPU."""
+        try:
+            if torch.cuda.is_available():
+                self.engine()
+        except (ImportError, RuntimeError) as error:
+            return str(error)
+        return None
 
     def array(self, tensor: Tensor) -> Any:
         """Return a tensor's memory as a CuPy array; bfloat16 becomes int16."""
@@ -43,8 +58,16 @@ class Cuda:
         )
 
     def tensor(self, array: Any) -> Tensor:
-        """Return a CuPy array as a tensor."""
-        return torch.from_dlpack(array)
+        """Return an array of the engine as a tensor.
+
+        It is the tensor that torch allocated, for which `record_stream` counts: torch ignores it
+        for memory that comes by DLPack.
+        """
+        owner = self._allocated.get(array.data.ptr)
+        if owner is None or owner.numel() != array.nbytes or not array.flags.c_contiguous:
+            return torch.from_dlpack(array)
+        dtype: torch.dtype = getattr(torch, array.dtype.name)
+        return owner.view(dtype).view(array.shape)
 
     @contextmanager
     def on_device_of(self, tensor: Tensor) -> Iterator[None]:
@@ -74,6 +97,7 @@ class Cuda:
         import cupy
 
         tensor = torch.empty(size, dtype=torch.uint8, device=device)
+        self._allocated[tensor.data_ptr()] = tensor
         memory = cupy.cuda.UnownedMemory(tensor.data_ptr(), size, tensor, tensor.get_device())
         return cupy.cuda.MemoryPointer(memory, 0)
 

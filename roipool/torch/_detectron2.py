@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from roipool.torch._families import FAMILIES, Settings
 from roipool.torch._kernels import average, average_backward
 from roipool.torch._memory import Bridge, is_channels_last
-from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
+from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
 
 ROTATED = FAMILIES["roi_align_rotated"]
 
@@ -97,20 +96,20 @@ def _install(stack: ExitStack) -> None:
     for name, schema in SCHEMAS.items():
         if not hasattr(torch.ops.detectron2, name):
             library.define(name + schema)
-    register_kernels(library, KERNELS)
+    register_kernels("detectron2", library, KERNELS)
 
 
 OVERRIDE = Override("detectron2's operators of rotated boxes", _install)
 
 
-@contextmanager
-def override_detectron2() -> Iterator[None]:
+def override_detectron2() -> Overriding:
     """Let roipool compute detectron2's ``ROIAlignRotated``, forward and backward.
 
     Within the context ``torch.ops.detectron2.roi_align_rotated_forward`` and ``_backward``, on the
     CPU, and on GPUs where there is CuPy, are computed by roipool, for all threads of the process.
     detectron2's compiled part, ``detectron2._C``, need not be there: where it is not, the operators
     exist within the context only. It is logged (INFO). Contexts may be nested.
+    ``override_detectron2().enable()`` opens one for the rest of the process.
 
     detectron2's other layers of regions, ``ROIAlign`` and ``ROIPool``, are torchvision's operators:
     for them there is :func:`override_torchvision`.
@@ -128,5 +127,4 @@ def override_detectron2() -> Iterator[None]:
     >>> with roipool.torch.override_detectron2():  # doctest: +SKIP
     ...     instances = model(inputs)
     """
-    with OVERRIDE.active():
-        yield
+    return Overriding(OVERRIDE)

@@ -30,6 +30,9 @@ class Bridge(Protocol):
     def engine(self) -> Any:
         """Return the engine: see ``roipool._pooling.Engine``."""
 
+    def why_not(self) -> str | None:
+        """Return why there is no engine for tensors of this type of device, or None."""
+
     def array(self, tensor: Tensor) -> Any:
         """Return a tensor's memory as an array of the engine's library."""
 
@@ -66,6 +69,9 @@ class Host:
     def engine(self) -> Any:
         """Return the CPU engine, whose calls use no more threads than torch."""
         return ENGINE
+
+    def why_not(self) -> None:
+        """Return None: there is always an engine."""
 
     @staticmethod
     def array(tensor: Tensor) -> NDArray[Any]:

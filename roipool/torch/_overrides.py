@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ContextDecorator, ExitStack
 from typing import Any
 
 import torch
@@ -42,9 +43,8 @@ class Override:
         """Whether roipool computes the operators now."""
         return self._depth > 0
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Return a context in which roipool computes the operators; it may be nested."""
+    def begin(self) -> None:
+        """Let roipool compute the operators, until `end` is called as often."""
         with self._lock:
             if self._depth == 0:
                 with ExitStack() as stack:  # an install that fails half-way is taken back
@@ -52,14 +52,31 @@ class Override:
                     self._installed = stack.pop_all()
                 LOGGER.info("%s are computed by roipool", self._subject)
             self._depth += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._installed.close()
-                    LOGGER.info("%s are its own again", self._subject)
+
+    def end(self) -> None:
+        """Let the library compute the operators, unless `begin` was called more often."""
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._installed.close()
+                LOGGER.info("%s are its own again", self._subject)
+
+
+class Overriding(AbstractContextManager[None], ContextDecorator):
+    """A context in which roipool computes a library's operators, or, enabled, the whole process."""
+
+    def __init__(self, override: Override) -> None:
+        self._override = override
+
+    def __enter__(self) -> None:
+        self._override.begin()
+
+    def __exit__(self, *error: object) -> None:
+        self._override.end()
+
+    def enable(self) -> None:
+        """Let roipool compute the operators for the rest of the process, as in a server."""
+        self._override.begin()
 
 
 def library_of(stack: ExitStack, namespace: str, kind: str) -> Any:
@@ -69,10 +86,33 @@ def library_of(stack: ExitStack, namespace: str, kind: str) -> Any:
     return library
 
 
-def register_kernels(library: Any, kernels: Kernels) -> None:
-    """Register kernels with a library, for each type of device."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of replaced kernels, which are logged
-        for device, bridge in BRIDGES.items():
+def register_kernels(namespace: str, library: Any, kernels: Kernels) -> set[str]:
+    """Register kernels with a library of a namespace, for each type of device.
+
+    Where roipool cannot compute, and the namespace has kernels of its own, these stay: a warning
+    says so, once. Return the types of devices that roipool computes on.
+    """
+    computed = set()
+    for device, bridge in BRIDGES.items():
+        reason = bridge.why_not()
+        if reason is not None and has_kernels(namespace, kernels, device):
+            warn_once(f"{namespace} computes {device} tensors itself: {reason}")
+            continue
+        computed.add(device.lower())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of replaced kernels, which are logged
             for name, compute in kernels.items():
                 library.impl(name, kernel(bridge, name, compute), device, allow_override=True)
+    return computed
+
+
+def has_kernels(namespace: str, names: Iterable[str], device: str) -> bool:
+    """Return whether all operators of a namespace have kernels for a type of device."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return all(has_kernel(f"{namespace}::{name}", device) for name in names)
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """Warn in the log, once for each text."""
+    LOGGER.warning("%s", text)

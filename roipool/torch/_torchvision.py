@@ -6,8 +6,7 @@ import copy
 import dataclasses
 import importlib
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -20,8 +19,8 @@ from roipool.compat import _conventions as conventions
 from roipool.torch._families import FAMILIES, Family, Settings
 from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
 from roipool.torch._memory import Bridge, is_channels_last
-from roipool.torch._operators import BRIDGES
-from roipool.torch._overrides import Kernels, Override, library_of, register_kernels
+from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
+from roipool.torch._torchvision_pyramids import replace_pooling
 
 
 def _without_bytes(name: str) -> Family:
@@ -248,19 +247,19 @@ KERNELS: Kernels = {
 
 # ---- The override
 
-OUR_DEVICES = {device.lower() for device in BRIDGES}
-
 
 def _install(stack: ExitStack) -> None:
-    register_kernels(library_of(stack, "torchvision", "IMPL"), KERNELS)
-    _keep_to_the_operator(stack)
+    library = library_of(stack, "torchvision", "IMPL")
+    devices = register_kernels("torchvision", library, KERNELS)
+    _keep_to_the_operator(stack, devices)
+    replace_pooling(stack, devices)
 
 
-def _keep_to_the_operator(stack: ExitStack) -> None:
+def _keep_to_the_operator(stack: ExitStack, devices: set[str]) -> None:
     """Let torchvision's ``roi_align`` call its operator in torch's deterministic mode, too.
 
     On GPUs it compiles a function of tensor operations there, where a compiler is supported, as its
-    own gradient uses atomics. Ours has none. On other devices than ours nothing changes.
+    own gradient uses atomics. Ours has none. On other types of `devices` nothing changes.
     """
     # By its name, because torchvision.ops.roi_align is the function.
     module: Any = importlib.import_module("torchvision.ops.roi_align")
@@ -269,7 +268,7 @@ def _keep_to_the_operator(stack: ExitStack) -> None:
         return
 
     def is_compile_supported(device: Any) -> Any:
-        return torch.device(device).type not in OUR_DEVICES and supported(device)
+        return torch.device(device).type not in devices and supported(device)
 
     module.is_compile_supported = is_compile_supported
     stack.callback(setattr, module, "is_compile_supported", supported)
@@ -278,8 +277,7 @@ def _keep_to_the_operator(stack: ExitStack) -> None:
 OVERRIDE = Override("torchvision's ROI operators", _install)
 
 
-@contextmanager
-def override_torchvision() -> Iterator[None]:
+def override_torchvision() -> Overriding:
     """Let roipool compute torchvision's ROI operators, forward and backward.
 
     They are ``roi_align``, ``roi_pool``, ``ps_roi_align`` and ``ps_roi_pool``.
@@ -287,13 +285,16 @@ def override_torchvision() -> Iterator[None]:
     Within the context torchvision's own operators, on the CPU, and on GPUs where there is CuPy, are
     computed by roipool, for all threads of the process; after it by torchvision again. Models stay
     as they are: autograd, autocast, export and TorchScript go on as before. It is logged (INFO), as
-    numbers change by a few units in the last place. Contexts may be nested.
+    numbers change by a few units in the last place. Contexts may be nested;
+    ``override_torchvision().enable()`` opens one for the rest of the process. Where roipool cannot
+    compute on GPUs, as CuPy is missing or made for another CUDA, or PyTorch for ROCm, torchvision
+    goes on computing there, and the log has a warning of it.
 
     detectron2's ``ROIAlign`` and ``ROIPool`` call these operators, and are computed by roipool,
     too; so is mmcv's ``RoIAlign`` with ``use_torchvision=True``.
 
-    torchvision's ``MultiScaleRoIAlign`` is computed as it is written, level by level:
-    :class:`roipool.torch.nn.MultiScaleRoIAlign` in its place is one call.
+    torchvision's ``MultiScaleRoIAlign`` pools all maps of a pyramid in one call instead of one for
+    each level. TorchScript and traced programs compute it as it is written, level by level.
 
     Within ``torch.use_deterministic_algorithms(True)`` torchvision's ``roi_align`` leaves its
     operator on GPUs for slower code; within the context it does not, as roipool's gradients are
@@ -319,5 +320,4 @@ def override_torchvision() -> Iterator[None]:
     """
     import torchvision  # noqa: F401  # registers the operators
 
-    with OVERRIDE.active():
-        yield
+    return Overriding(OVERRIDE)

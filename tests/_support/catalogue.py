@@ -33,7 +33,7 @@ def _of_dtypes(*names: str) -> Any:
 
 # Kernel files are specialised for a definition and, independently, for a type and a layout. By
 # default the emulator therefore runs an operation only in the first form and in one of the others,
-# in rotation; `.ci/run` runs every file in all forms, under sanitizers.
+# in rotation; `scripts/nightly.sh` runs every file in all forms, under sanitizers.
 FORMS = list(itertools.product(("float32", "float16", "float64", "bfloat16"), LAYOUTS))
 
 

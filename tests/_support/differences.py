@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from _support.backends import Backend
 from _support.compare import Array
 
 
@@ -50,24 +48,3 @@ def feature_differences(
         return weighted.reshape(count, -1).sum(axis=1).reshape(shape)
 
     return (losses(step) - losses(-step)) / (2 * step)
-
-
-def check_features(
-    backend: Backend,
-    forward: Callable[[Any], Any],
-    backward: Callable[[Any], Any],
-    shape: tuple[int, ...],
-    step: float,
-    layout: str,
-) -> None:
-    """Compare a backward with differences of the dot product of its forward and a gradient."""
-    maps = numbers(*shape)
-
-    def pooled(values: Array) -> Array:
-        return backend.to_host(forward(backend.to_device(values)))
-
-    upstream = numbers(*pooled(maps).shape)
-    found = backend.to_host(backward(backend.to_device(upstream)))
-    expected = feature_differences(pooled, maps, upstream, step, layout)
-    # Averages are linear, so the step can be large; small steps lose digits.
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-14 / step)

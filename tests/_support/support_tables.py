@@ -55,6 +55,6 @@ def _cases_of(prefix: str, name: str) -> set[str]:
         names = [mark.args[0]] if isinstance(mark.args[0], str) else mark.args[0]
         if "case" in names:
             place = names.index("case")
-            rows = [values if len(names) > 1 else (values,) for values in mark.args[1]]
-            return {row[place].name for row in rows}
+            rows = [getattr(row, "values", row) for row in mark.args[1]]
+            return {(row[place] if isinstance(row, tuple) else row).name for row in rows}
     raise AssertionError(f"{name} is run with no operations")

@@ -1,4 +1,4 @@
-"""Each test of the harness runs in an empty folder."""
+"""Each test of the benchmark harness runs in an empty folder."""
 
 from __future__ import annotations
 

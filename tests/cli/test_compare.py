@@ -100,6 +100,7 @@ def test_a_message_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert "\x1b" not in fails(capsys, "two\nlines\x1b[31m.png")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "package", "extra", "arguments"),
     [
@@ -149,6 +150,7 @@ def described() -> Any:
     return jsonschema.Draft202012Validator(json.loads(path.read_text()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -345,6 +347,7 @@ def test_a_gradient_that_nobody_has_is_an_error_before_the_work(
 # ---- The summary
 
 
+@pytest.mark.thorough
 def test_the_default_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -353,6 +356,7 @@ def test_the_default_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.match(r" +\d\.\d+  tensorflow.crop_and_resize: one sample", line)
 
 
+@pytest.mark.thorough
 def test_averages_and_maxima_have_references_of_their_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -12,6 +12,8 @@ from _support.platforms import needs_posix
 
 from roipool.cli import main
 
+pytestmark = pytest.mark.thorough
+
 THEIRS = """
 import os, sys, time
 import numpy as np
@@ -84,7 +86,6 @@ def test_right(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [path.name for path in folder.glob(".roipool*")] == []
 
 
-@pytest.mark.thorough
 def test_a_gradient_of_boxes(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("right", "--backward-boxes", "theirs:reversed_boxes", "--calls", "0") == 1
     told = capsys.readouterr().out
@@ -92,7 +93,6 @@ def test_a_gradient_of_boxes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "    checked: pooled values, box gradient; not checked: gradient\n" in told
 
 
-@pytest.mark.thorough
 def test_a_crash_is_an_answer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("dies", "--junit", "found.xml") == 1
     told = capsys.readouterr().out
@@ -106,14 +106,12 @@ def test_a_crash_is_an_answer(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert failures[0].find("failure").get("message") == words  # type: ignore[union-attr]
 
 
-@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs os.waitid")
 def test_a_crash_with_a_child_that_holds_the_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("leaves_a_child", "--calls", "0") == 1
     assert "crashes: the process exits with status 9" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("hangs", "--timeout", "0.5", "--calls", "0") == 1
     assert "  pooled: gives no answer in 0.5 s\n" in capsys.readouterr().out

@@ -30,6 +30,8 @@ from _support.platforms import needs_links, needs_matplotlib, needs_posix
 from roipool.cli import info, main
 from roipool.tools.compare import box_files
 
+pytestmark = pytest.mark.thorough
+
 Image = pytest.importorskip("PIL.Image")
 
 

@@ -192,7 +192,6 @@ def test_functions(form: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *SMALL, "--systems", "mmcv.roi_align", *check]) == 0
 
 
-@pytest.mark.thorough
 def test_only_what_is_named_is_imported_from_the_current_folder() -> None:
     """Only the named file takes precedence over installed modules."""
     for name in filter(importlib.util.find_spec, ("rich", "matplotlib", "decimal")):
@@ -273,7 +272,7 @@ def worker(
     return str(program)
 
 
-pytestmark = needs_posix
+pytestmark = [needs_posix, pytest.mark.thorough]
 
 
 ALIGN = ["--systems", "torchvision.roi_align*"]
@@ -293,7 +292,6 @@ def ask(name: str, python: str, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["torchvision", "tensorflow", "paddle", "onnxruntime"])
-@pytest.mark.thorough
 def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Boxes are unsorted, and maps have either layout; results have the input's order."""
     rois = np.array([[1, 1, 1, 7, 7], [0, 2, 1, 6, 9], [1, -2, -2, 4, 3], [0, 3, 3, 5, 4]])
@@ -321,7 +319,6 @@ def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "; stub 1.0\n" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 def test_verify_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     """A stand-in that computes the same as roipool conforms, forward and backward."""
     few = ["--calls", "3", "--without", "empty-arrays,huge-boxes,adaptive-sampling"]

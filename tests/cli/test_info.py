@@ -15,6 +15,8 @@ from roipool import _cpu, _system_info
 from roipool._addresses import CUPY_EXTRAS
 from roipool.cli import main
 
+pytestmark = pytest.mark.thorough
+
 # A stand-in for CuPy.
 CUPY = """
 __version__ = "14.2.0"

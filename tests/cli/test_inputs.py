@@ -87,6 +87,7 @@ def test_batch_indices_reach_the_systems() -> None:
     assert seen.rois[:, 0].tolist() == [2, 0]
 
 
+@pytest.mark.thorough
 @needs_matplotlib
 @pytest.mark.parametrize("text", ["nan,0,4,4\n0,-inf,inf,4\n3,3,1,1\n", "", "# none\n"])
 def test_strange_boxes_are_no_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:

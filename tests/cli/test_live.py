@@ -29,6 +29,8 @@ from roipool.tools.compare.problem import Options, Problem
 from roipool.tools.compare.systems import LISTED, SYSTEMS
 from roipool.verification.catalogue import ENTRIES, Entry
 
+pytestmark = pytest.mark.thorough
+
 NODE = shutil.which("node")
 DATA = Path(str(files("roipool.tools.compare") / "data"))
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())

@@ -23,6 +23,8 @@ from roipool.tools.compare import page as page_module
 from roipool.tools.compare.page import playground
 from roipool.tools.compare.problem import Problem
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("PIL")
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror="alert(1)">{{data}}'
@@ -393,7 +395,6 @@ def test_the_address_holds_the_state(chromium: Browser) -> None:
     assert chromium.complaints == []
 
 
-@pytest.mark.thorough
 def test_many_bins(chromium: Browser) -> None:
     Path("page.html").write_text(playground(), encoding="utf-8")
     show(chromium, "page.html", 1300, 900)
@@ -407,7 +408,6 @@ def test_many_bins(chromium: Browser) -> None:
     assert chromium.complaints == []
 
 
-@pytest.mark.thorough
 def test_many_bins_of_a_comparison(chromium: Browser) -> None:
     systems = ["--systems", "torchvision.*", "--output-size", "400"]
     assert main(["compare", *systems, "--html", "page.html"]) == 0

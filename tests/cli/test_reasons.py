@@ -19,6 +19,8 @@ from roipool.tools.compare.problem import Compute, Options, Problem
 from roipool.tools.compare.reasons import Verdict, explain
 from roipool.tools.compare.systems import INSTALLED, SYSTEMS, VOLUME_SYSTEMS
 
+pytestmark = pytest.mark.thorough
+
 BOX, EDGE = [1, 1, 7, 7], [-0.6, 2, 3, 6]
 AWKWARD = [
     [1, 1, 3, 3],

@@ -17,7 +17,7 @@ from _support.run_python import NOT_INSTALLED, run_python
 
 from roipool.cli import main
 
-pytestmark = needs_posix
+pytestmark = [needs_posix, pytest.mark.thorough]
 
 pytest.importorskip("PIL")
 

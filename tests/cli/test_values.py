@@ -18,6 +18,8 @@ from roipool.tools.compare.identify import identify
 from roipool.tools.compare.problem import Options, Problem
 from roipool.tools.compare.values import Values
 
+pytestmark = pytest.mark.thorough
+
 OPTIONS = Options((3, 4), 0.5, 2)
 BOXES = [[0, 8, 4, 40, 37], [1, 21, 9, 52, 30], [1, 3, 5, 33, 50], [0, 17.5, 11, 41, 48.25]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -65,29 +64,6 @@ def test_a_sampling_ratio_of_none_is_adaptive() -> None:
     adaptive = chainer.roi_average_align_2d(MAPS, *box)
     for same in (None, 0, (3, 2), (None, 2), [3, None]):
         np.testing.assert_array_equal(chainer.roi_average_align_2d(MAPS, *box, same), adaptive)
-
-
-@pytest.mark.parametrize(
-    ("function", "parameters"),
-    [
-        (chainer.roi_max_pooling_2d, "x, rois, roi_indices, outsize, spatial_scale"),
-        (
-            chainer.roi_average_align_2d,
-            "x, rois, roi_indices, outsize, spatial_scale, sampling_ratio=None",
-        ),
-        (
-            chainer.roi_max_align_2d,
-            "x, rois, roi_indices, outsize, spatial_scale, sampling_ratio=None",
-        ),
-    ],
-)
-def test_signatures_are_those_of_chainer(function: Callable[..., Any], parameters: str) -> None:
-    own = [
-        str(one.replace(annotation=one.empty))
-        for one in inspect.signature(function).parameters.values()
-        if one.kind is not one.KEYWORD_ONLY
-    ]
-    assert ", ".join(own) == parameters
 
 
 def test_boxes_are_those_of_float64() -> None:

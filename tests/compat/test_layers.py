@@ -15,148 +15,15 @@ from _support.run_python import run_python
 
 from roipool import compat
 from roipool.compat import (
-    caffe,
-    chainer,
     detectron2,
-    maskrcnn_benchmark,
     mmcv,
-    model_garden,
     mxnet,
-    onnx,
-    paddle,
     precise_roi_pooling,
-    roialign_pytorch,
-    tensorflow,
     torchvision,
 )
 from roipool.compat._layers import Layer
 
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
-
-
-@pytest.mark.parametrize(
-    ("function", "signature"),
-    [
-        (caffe.roi_pooling, "bottom, rois, pooled_h, pooled_w, spatial_scale"),
-        (caffe.roi_align, "bottom, rois, pooled_h, pooled_w, spatial_scale, scale_pred=None"),
-        (
-            caffe.roi_pooling_backward,
-            "top_diff, argmax, rois, bottom_shape, pooled_h, pooled_w, spatial_scale",
-        ),
-        (
-            caffe.roi_align_backward,
-            "top_diff, argmax_x, argmax_y, rois, bottom_shape, pooled_h, pooled_w, spatial_scale",
-        ),
-        (chainer.roi_pooling_2d, "x, rois, outh, outw, spatial_scale"),
-        (chainer.roi_average_pooling_2d, "x, rois, roi_indices, outsize, spatial_scale"),
-        (mxnet.ROIPooling, "data, rois, pooled_size, spatial_scale"),
-        (mxnet.ROIAlign, "data, rois, pooled_size, spatial_scale"),
-        (
-            mxnet.contrib_ROIAlign,
-            (
-                "data, rois, pooled_size, spatial_scale, sample_ratio=-1, "
-                "position_sensitive=False, aligned=False"
-            ),
-        ),
-        (
-            mmcv.roi_align,
-            (
-                "input, rois, output_size, spatial_scale=1.0, sampling_ratio=0, pool_mode='avg', "
-                "aligned=True"
-            ),
-        ),
-        (mmcv.roi_pool, "input, rois, output_size, spatial_scale=1.0"),
-        (
-            mmcv.RoIAlign,
-            (
-                "output_size, spatial_scale=1.0, sampling_ratio=0, pool_mode='avg', aligned=True, "
-                "use_torchvision=False"
-            ),
-        ),
-        (mmcv.RoIPool, "output_size, spatial_scale=1.0"),
-        (maskrcnn_benchmark.roi_align, "input, roi, output_size, spatial_scale, sampling_ratio"),
-        (maskrcnn_benchmark.ROIAlign, "output_size, spatial_scale, sampling_ratio"),
-        (
-            tensorflow.crop_and_resize,
-            "image, boxes, box_indices, crop_size, method='bilinear', extrapolation_value=0.0",
-        ),
-        (
-            model_garden.multilevel_crop_and_resize,
-            "features, boxes, output_size=7, sample_offset=0.5",
-        ),
-        (model_garden.MultilevelROIAligner, "crop_size=7, sample_offset=0.5"),
-        (roialign_pytorch.CropAndResize, "crop_height, crop_width, extrapolation_value=0"),
-        (
-            roialign_pytorch.RoIAlign,
-            "crop_height, crop_width, extrapolation_value=0, transform_fpcoor=True",
-        ),
-        (
-            torchvision.roi_align,
-            "input, boxes, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=False",
-        ),
-        (torchvision.roi_pool, "input, boxes, output_size, spatial_scale=1.0"),
-        (torchvision.RoIAlign, "output_size, spatial_scale, sampling_ratio, aligned=False"),
-        (torchvision.RoIPool, "output_size, spatial_scale"),
-        (detectron2.ROIAlign, "output_size, spatial_scale, sampling_ratio, aligned=True"),
-        (
-            mmcv.roi_align_rotated,
-            (
-                "input, rois, output_size, spatial_scale, sampling_ratio=0, aligned=True, "
-                "clockwise=False"
-            ),
-        ),
-        (
-            mmcv.RoIAlignRotated,
-            "output_size, spatial_scale, sampling_ratio=0, aligned=True, clockwise=False",
-        ),
-        (
-            mmcv.riroi_align_rotated,
-            (
-                "features, rois, out_size, spatial_scale, num_samples=0, num_orientations=8, "
-                "clockwise=False"
-            ),
-        ),
-        (
-            mmcv.RiRoIAlignRotated,
-            "out_size, spatial_scale, num_samples=0, num_orientations=8, clockwise=False",
-        ),
-        (detectron2.ROIAlignRotated, "output_size, spatial_scale, sampling_ratio"),
-        (
-            mxnet.contrib_RROIAlign,
-            "data, rois, pooled_size, spatial_scale, sampling_ratio=-1",
-        ),
-        (mmcv.prroi_pool, "features, rois, output_size, spatial_scale=1.0"),
-        (mmcv.PrRoIPool, "output_size, spatial_scale=1.0"),
-        (
-            precise_roi_pooling.prroi_pool2d,
-            "features, rois, pooled_height, pooled_width, spatial_scale",
-        ),
-        (precise_roi_pooling.PrRoIPool2D, "pooled_height, pooled_width, spatial_scale"),
-        (paddle.roi_pool, "x, boxes, boxes_num, output_size, spatial_scale=1.0"),
-        (paddle.RoIPool, "output_size, spatial_scale=1.0"),
-        (
-            paddle.roi_align,
-            "x, boxes, boxes_num, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=True",
-        ),
-        (paddle.RoIAlign, "output_size, spatial_scale=1.0"),
-        (paddle.RoIAlign.forward, "self, x, boxes, boxes_num, aligned=True"),
-        (
-            paddle.distribute_fpn_proposals,
-            (
-                "fpn_rois, min_level, max_level, refer_level, refer_scale, pixel_offset=False, "
-                "rois_num=None"
-            ),
-        ),
-        (onnx.MaxRoiPool, "X, rois, pooled_shape, spatial_scale=1.0"),
-        (onnx.CropAndResize, "X, rois, batch_indices, crop_size"),
-    ],
-)
-def test_signatures_are_the_systems_own(function: Any, signature: str) -> None:
-    """Positional parameters in order with their defaults; keyword-only extras may follow."""
-    parameters = inspect.signature(function).parameters.values()
-    positional = [p.replace(annotation=p.empty) for p in parameters if p.kind != p.KEYWORD_ONLY]
-    shown = ", ".join(str(p) for p in positional)
-    assert shown == signature or shown.startswith(f"{signature}, scale_pred=None")
 
 
 def test_mxnet_takes_names_of_operators() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -135,24 +134,3 @@ def test_zeros_outside_the_map_take_part_in_a_maximum() -> None:
 def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         call()
-
-
-@pytest.mark.parametrize(
-    ("function", "signature"),
-    [
-        (
-            megengine.roi_align,
-            (
-                "inp, rois, output_shape, mode='average', spatial_scale=1.0, sample_points=2, "
-                "aligned=True"
-            ),
-        ),
-        (megengine.roi_pooling, "inp, rois, output_shape, mode='max', scale=1.0"),
-    ],
-)
-def test_the_signature_is_that_of_megengine(function: Any, signature: str) -> None:
-    own = [
-        str(one.replace(annotation=one.empty))
-        for one in inspect.signature(function).parameters.values()
-    ]
-    assert ", ".join(own) == signature

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -207,39 +206,3 @@ def test_edges_of_bins_are_exact(backend: Backend) -> None:
 def test_bad_input_names_the_argument(call: Callable[[], Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         call()
-
-
-@pytest.mark.parametrize(
-    ("function", "parameters"),
-    [
-        (
-            openvino.ROIAlign,
-            (
-                "data, rois, batch_indices, pooled_h, pooled_w, sampling_ratio, spatial_scale, "
-                "mode, aligned_mode='asymmetric'"
-            ),
-        ),
-        (openvino.ROIPooling, "input, coords, output_size, spatial_scale, method='max'"),
-        (
-            openvino.PSROIPooling,
-            (
-                "input, coords, output_dim, group_size, spatial_scale, spatial_bins_x=1, "
-                "spatial_bins_y=1, mode='average'"
-            ),
-        ),
-        (
-            openvino.ROIAlignRotated,
-            (
-                "data, rois, batch_indices, pooled_h, pooled_w, sampling_ratio, spatial_scale, "
-                "clockwise_mode"
-            ),
-        ),
-    ],
-)
-def test_signatures_are_those_of_openvino(function: Callable[..., Any], parameters: str) -> None:
-    shown = [str(one.replace(annotation=one.empty)) for one in signature_of(function)]
-    assert ", ".join(shown) == parameters
-
-
-def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(function).parameters.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -112,14 +111,3 @@ def test_older_crops_are_samples_at_the_centres_of_bins() -> None:
 def test_wrong_arguments(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
-
-
-def test_signatures_are_those_of_the_systems() -> None:
-    def names(function: Any) -> list[str]:
-        return list(inspect.signature(function).parameters)
-
-    shared = ["output_size", "spatial_scale", "sampling_ratio"]
-    assert names(medvision.roi_align_3d) == ["features", "rois", *shared, "order"]
-    assert names(medicaldetectiontoolkit.roi_align_3d) == ["input", "boxes", *shared]
-    for module in (medvision, medicaldetectiontoolkit):
-        assert names(module.RoIAlign) == shared

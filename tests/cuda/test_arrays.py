@@ -5,6 +5,7 @@ Boxes that are not checked on the host, forms of arguments, nothing read back, t
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 from collections.abc import Callable
@@ -444,6 +445,22 @@ def test_numbers_at_other_addresses_are_refused(gpu: Backend) -> None:
         roipool.roi_align(maps, rois, 2, out=array((2, 3, 2, 2), (48, 16, 8, 4), 1))
     whole = array((2, 5), (40, 4))
     assert gpu.to_host(roipool.roi_align(maps, whole, 2)).shape == (2, 3, 2, 2)
+
+
+def test_a_home_that_cannot_be_written(gpu: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy makes the folder of its cache when a kernel is compiled."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/home/user/.cupy")
+
+    gpu.module.kernels_for.cache_clear()
+    monkeypatch.setattr(gpu.module, "function_of", lambda *_: refuse)
+    maps, rois = gpu.to_device(np.ones((1, 2, 5, 6), np.float32)), gpu.to_device(np.zeros((1, 5)))
+    with pytest.raises(
+        PermissionError, match=r"Permission denied: .* CUPY_CACHE_DIR.*_IN_MEMORY=1"
+    ):
+        roipool.roi_align(maps, rois, 2)
+    gpu.module.kernels_for.cache_clear()
 
 
 CUPY_OF = """

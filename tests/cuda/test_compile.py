@@ -42,7 +42,6 @@ OPTIONS_OF_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # added 
 
 EVERYTHING = list(itertools.product(ARCHITECTURES, every_specialisation()))
 COVERING = list(covering())
-OLDEST = ARCHITECTURES[0]
 ASSEMBLED = {text.file: text for _, text in COVERING}
 
 
@@ -69,23 +68,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize tests with texts."""
     if "text" in metafunc.fixturenames:
         chosen = [
-            pytest.param(f"compute_{architecture}", text, marks=_marks(architecture, text))
-            for architecture, text in COVERING
-        ] + [
-            pytest.param(f"sm_{ARCHITECTURES[-1]}", text, marks=pytest.mark.thorough)
-            for text in ASSEMBLED.values()
+            *((f"compute_{architecture}", text) for architecture, text in COVERING),
+            *((f"sm_{ARCHITECTURES[-1]}", text) for text in ASSEMBLED.values()),
         ]
         if metafunc.config.getoption("everything"):
-            chosen = [pytest.param(f"sm_{number}", text) for number, text in EVERYTHING]
+            chosen = [(f"sm_{number}", text) for number, text in EVERYTHING]
         metafunc.parametrize(("architecture", "text"), chosen, ids=str)
 
 
-def _marks(architecture: int, text: Text) -> list[pytest.MarkDecorator]:
-    """Return the marks of a text: by default each file is compiled once, for the oldest GPUs."""
-    first = next(each for each in COVERING if (each[0], each[1].file) == (OLDEST, text.file))
-    return [] if (architecture, text) == first else [pytest.mark.thorough]
-
-
+@pytest.mark.thorough
 def test_kernels_compile(architecture: str, text: Text) -> None:
     ptx = compiled(architecture, text)
     entries = set(re.findall(r"\.entry (\w+)", ptx))
@@ -111,15 +102,8 @@ def test_position_sensitive_averages_compile(file: str, layout: str) -> None:
     assert ".entry" in nvrtc.compile_cuda(source, "--gpu-architecture=compute_75", *OPTIONS)
 
 
-@pytest.mark.parametrize(
-    "volumes",
-    [
-        pytest.param(text, marks=[] if text.dtype == "float32" else [pytest.mark.thorough])
-        for text in of_volumes()
-        if text.pack == 1
-    ],
-    ids=str,
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("volumes", [text for text in of_volumes() if text.pack == 1], ids=str)
 def test_averages_of_volumes_compile(volumes: Text) -> None:
     ptx = nvrtc.compile_cuda(volumes.source(), "--gpu-architecture=compute_75", *OPTIONS)
     assert ".entry" in ptx

@@ -57,7 +57,7 @@ OF_SAMPLES = [
 
 
 def is_decided(gpu: Backend, dtype: np.dtype[Any], **_: Any) -> bool:
-    """Return whether decisions are compared in a type by default; `.ci/run` compares all types."""
+    """Return whether decisions are compared in a type by default; nightly.sh compares all."""
     return dtype == np.float32 or gpu.name != "emulator" or gpu.everything
 
 

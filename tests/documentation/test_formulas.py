@@ -63,6 +63,17 @@ def crop(page: str, folder: str) -> Callable[..., Line]:
     ]
 
 
+@pytest.mark.parametrize(("pixels", "length"), [(1, 7), (3, 7), (7, 7), (20, 7), (5, 1)])
+def test_crop(pixels: int, length: int) -> None:
+    """The crop of a picture with one bright pixel is that pixel's weights."""
+    weights = np.array(
+        [formula("crop", "crop", "operations")(p, pixels, length) for p in range(pixels)]
+    )
+    pictures = list(np.eye(length)[:, np.newaxis])
+    crops = roipool.crop(pictures, [[[0, 0, length, 1]]] * length, (1, pixels))
+    np.testing.assert_allclose(crops[:, 0].T, weights, atol=1e-12)
+
+
 def centres(low: float, high: float, size: int) -> Line:
     return [[at] for at in formula("roialign_pytorch", "roi_align")(low, high, 2)]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
 import pytest
+from _extension import notebooks
 from _support.pages import SOURCES, check_examples, pages_with_examples
 
 import roipool
@@ -40,3 +42,14 @@ def test_the_migrated_call_in_readme() -> None:
 
 def test_there_are_examples() -> None:
     assert len(pages_with_examples(of_torch=False)) >= 10
+
+
+@pytest.mark.parametrize("page", notebooks.PAGES)
+def test_notebooks_are_their_pages(page: str) -> None:
+    """The examples of a page are tested; its notebook has the same."""
+    committed = (SOURCES / "docs" / "tutorials" / f"{page}.ipynb").read_text()
+    assert committed == notebooks.notebook(page), "run python docs/_extension/notebooks.py"
+    names: dict[str, object] = {}
+    for cell in json.loads(committed)["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)

@@ -226,14 +226,6 @@ FRONT_ENDS = [
         ARGUMENTS,
     ),
     Fault(
-        "compat: mmcv's ratio",
-        "roipool/compat/_conventions.py",
-        "value = max(int(value), 0)",
-        "value = abs(int(value))",
-        "a negative ratio is the number of samples instead of adaptive",
-        COMPAT,
-    ),
-    Fault(
         "compat: cut batch index",
         "roipool/compat/_conventions.py",
         "numbers, row = _cpu.whole_numbers(checked, images, True)",
@@ -248,13 +240,5 @@ FRONT_ENDS = [
         "largest = min(check.size_pair(name, shape)[0] for name, shape in pictures.items())",
         "scales are derived from the smallest instead of the largest picture",
         COMPAT,
-    ),
-    Fault(
-        "compat: mmcv's winner below zero",
-        "roipool/compat/mmcv.py",
-        "no_argmax = (argmax < 0) & (check.cast(pooled, check.dtype_of(y)) < 0)",
-        "no_argmax = argmax < 0",
-        "the position of a winning sample outside the map is -1",
-        "tests/compat tests/ops/test_oracle.py",
     ),
 ]

@@ -188,6 +188,16 @@ def wrong(rng: Random, value: Any) -> Any:
 
 # Valid arguments of the public functions that random calls do not cover.
 OTHER_CALLS: dict[str, dict[str, Any]] = {
+    "crop": {
+        "picture": np.arange(120, dtype=np.uint8).reshape(5, 8, 3),
+        "boxes": np.array([[1, 2, 3, 4], [-1, 0, 9, 5.0]]),
+        "size": 3,
+        "box_format": "xyxy",
+        "layout": "HWC",
+        "antialias": True,
+        "fill": 0,
+        "progress": False,
+    },
     "deform_roi_pool_backward_mask": {
         "grad_output": np.ones((2, 3, 2, 2), np.float32),
         "features": np.ones((1, 3, 5, 6), np.float32),

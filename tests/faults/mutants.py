@@ -90,24 +90,27 @@ FILES = {
     **{
         f"{KERNELS}/{name}": "tests/ops tests/compat"
         for name in (
-            "argmax.h crop_and_resize.h positions.h precise_roi_pool.h roi_align.h "
-            "roi_align_rotated.h roi_pool.h sample.h sinks.h step_align.h"
+            "argmax.h config.h crop_and_resize.h deform_roi_pool.h deformable_ps_roi_pool.h "
+            "garden_crop.h positions.h precise_roi_pool.h roi_align.h roi_align_rotated.h "
+            "roi_pool.h sample.h sinks.h step_align.h"
         ).split()
     },
     **{
         f"{KERNELS}/cpu/{name}": CPU_TESTS
         for name in (
-            "average.cpp call.h dispatch.h maximum.cpp plan.h plan_sinks.h regions.h row_sums.h "
-            "running_maximum.h schedule.h team.h transpose.h"
+            "average.cpp box_gradients.h call.h dispatch.h maximum.cpp pixels.h plan.h "
+            "plan_sinks.h regions.h row_sums.h running_maximum.h schedule.h team.h transpose.h "
+            "volumes.h"
         ).split()
     },
+    "roipool/_by_class.py": "tests/ops",
     "roipool/_arguments.py": "tests/arguments tests/ops tests/compat",
     "roipool/_pooling.py": "tests/arguments tests/ops",
     "roipool/ops/multilevel_roi_align.py": "tests/ops",
     "roipool/dask/_library.py": "tests/front_ends/test_dask.py",
     **{
         f"roipool/compat/{name}.py": COMPAT
-        for name in "caffe chainer mmcv mxnet onnx tensorflow".split()
+        for name in "_conventions caffe chainer mmcv mxnet onnx tensorflow".split()
     },
 }
 # Lines that compute nothing: comments, texts, declarations of templates and files included.

@@ -4,7 +4,7 @@
 #   tests/faults/sanitize.sh thread [command]    ThreadSanitizer, by GCC with LLVM's OpenMP
 # Without a command: random calls, hostile arguments and the tests of races, threads and memory that
 # the sanitizer can run. PYTHON names the interpreter (default python), which needs Cython, NumPy,
-# setuptools, pytest and hypothesis; SANITIZED a folder for the build, which is kept (default: a
+# setuptools and pytest; SANITIZED a folder for the build, which is kept (default: a
 # temporary one). Exits 77, with one line that says why, where the compiler brings no sanitizers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

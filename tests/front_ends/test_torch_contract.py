@@ -203,9 +203,10 @@ WRONG = {
 }
 
 
+@contract.directly_and_compiled
 @pytest.mark.parametrize("name", WRONG)
-def test_errors(name: str) -> None:
-    contract.check(TORCH, WRONG[name], name)
+def test_errors(name: str, compiled: bool) -> None:
+    contract.check(TORCH, WRONG[name], name, compiled=compiled)
 
 
 def test_maps_of_numpy_beside_tensors() -> None:

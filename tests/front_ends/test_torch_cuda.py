@@ -276,6 +276,26 @@ def test_errors_of_devices_come_before_anything_is_launched(cupy: ModuleType) ->
     assert [name for name in launches if "stream" not in name] == []
 
 
+def test_results_are_memory_that_torch_allocated(cupy: ModuleType) -> None:
+    """So that `record_stream` counts; torch ignores it for memory that comes by DLPack."""
+
+    class Recording(Pretended):
+        def allocate(self, device: torch.device, size: int) -> Any:
+            memory = super().allocate(device, size)
+            storages.update(one.untyped_storage()._cdata for one in self._allocated.values())
+            return memory
+
+    storages: set[int] = set()
+    case = next(case for case in CASES if case.variant.has_argmax)
+    family, bridge = family_of(case), Recording()
+    for memory_format in FORMATS.values():
+        (name, args), _ = requests(case, torch.float32, memory_format)
+        _, argmax = kernel(bridge, name, of_operator(family, name))(*args)
+        assert argmax.untyped_storage()._cdata in storages
+        _, expected = family.overloads[name](*args)
+        assert torch.equal(argmax, expected)
+
+
 # ---- Graphs
 
 

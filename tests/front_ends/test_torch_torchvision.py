@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from _support.pairwise import each
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import roipool.torch
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 from _support.detectors import DETECTORS, detector, pictures, targets
 from torchvision import ops
+from torchvision.ops import poolers
+
+from roipool.torch import _torchvision
+from roipool.torch._overrides import warn_once
 
 HEIGHT, WIDTH = 96, 128
 
@@ -217,6 +225,177 @@ def test_bfloat16_which_torchvision_lacks() -> None:
         got = ops.roi_align(features.bfloat16(), rois.bfloat16(), 2, 0.5, 2, True)
     expected = ops.roi_align(features.bfloat16().float(), rois.bfloat16().float(), 2, 0.5, 2, True)
     torch.testing.assert_close(got.float(), expected, rtol=8e-3, atol=1e-3)
+
+
+# ---- Pyramids
+
+
+class Counting(TorchDispatchMode):
+    """Count the operators of torchvision and roipool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func.namespace in ("torchvision", "roipool"):
+            self.names.append(str(func.overloadpacket))
+        return func(*args, **(kwargs or {}))
+
+
+def pyramid(dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return {
+        str(k): torch.randn(2, 3, 96 >> k, 128 >> k, generator=generator).to(dtype)
+        for k in range(3)
+    }
+
+
+PICTURES = [(768, 1024)] * 2
+
+
+def boxes_of_pictures(dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Return boxes for all levels; the last one's area is negative, so that it has none."""
+    generator = torch.Generator().manual_seed(2)
+    first = torch.rand(30, 2, generator=generator) * 500
+    table = torch.cat([first, first + torch.rand(30, 2, generator=generator) ** 3 * 500], 1)
+    table[-1] = torch.tensor([300.0, 300, 200, 400])
+    return [table[:13].to(dtype), table[13:].to(dtype)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_pyramid_is_one_call(dtype: torch.dtype) -> None:
+    module = ops.MultiScaleRoIAlign(["0", "1", "2"], 7, 2)
+    maps, tables = pyramid(dtype), boxes_of_pictures(dtype)
+    results = []
+    for context in (contextlib.nullcontext, roipool.torch.override_torchvision):
+        leaves = {name: each.clone().requires_grad_() for name, each in maps.items()}
+        for table in tables:
+            table.requires_grad_()
+        with context(), Counting() as calls:
+            pooled = module(leaves, tables, PICTURES)
+            pooled.square().sum().backward()
+        assert all(table.grad is None for table in tables)
+        results.append([pooled.detach(), *(each.grad for each in leaves.values())])
+    names = ["roipool.multilevel_roi_align", "roipool.multilevel_roi_align_backward"]
+    assert calls.names == names
+    for theirs, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert not results[1][0][-1].any()
+    with Counting() as calls:
+        module(maps, tables, PICTURES)
+    assert set(calls.names) == {"torchvision.roi_align"}
+
+
+def test_other_pyramids_are_pooled_as_torchvision_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps, tables = pyramid(), boxes_of_pictures()
+    with roipool.torch.override_torchvision(), Counting() as calls:
+        ops.MultiScaleRoIAlign(["1"], 7, 2)(maps, tables, PICTURES)
+        assert calls.names == ["torchvision.roi_align"]
+        posing = {name: each.as_subclass(PosingXPU) for name, each in maps.items()}
+        with contextlib.suppress(Exception):
+            ops.MultiScaleRoIAlign(["0", "1"], 7, 2)(posing, tables, PICTURES)
+        assert "roipool.multilevel_roi_align" not in calls.names
+    monkeypatch.delattr(poolers, "_multiscale_roi_align")
+    with roipool.torch.override_torchvision():
+        assert not hasattr(poolers, "_multiscale_roi_align")
+
+
+class Pooler(torch.nn.Module):  # type: ignore[misc]
+    """A module that can be recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = ops.MultiScaleRoIAlign(["0", "1", "2"], 7, 2)
+
+    def forward(self, maps: dict[str, Tensor], boxes: list[Tensor]) -> Tensor:
+        result: Tensor = self.pool(maps, boxes, [(768, 1024), (768, 1024)])
+        return result
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_programs_recorded_within_the_context() -> None:
+    maps, tables = pyramid(), boxes_of_pictures()
+    expected = Pooler()(maps, tables)
+    with roipool.torch.override_torchvision():
+        scripted = torch.jit.script(Pooler())
+        recorded = torch.fx.symbolic_trace(Pooler())
+        compiled = torch.compile(Pooler(), backend="eager")
+        for program in (scripted, recorded, compiled):
+            torch.testing.assert_close(program(maps, tables), expected, rtol=1e-5, atol=1e-5)
+    for program in (scripted, recorded, compiled):
+        with Counting() as calls:
+            assert torch.equal(program(maps, tables), expected)
+        assert set(calls.names) == {"torchvision.roi_align"}
+
+
+# ---- GPUs on which roipool cannot compute
+
+
+def computed_on_gpus(features: Tensor, rois: Tensor) -> Tensor:
+    """Call the kernel that torch has for CUDA tensors, with tensors of the CPU."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    options = (0.5, 2, 3, 2, True)
+    result: Tensor = torch.ops.torchvision.roi_align.default.redispatch(
+        keys, features, rois, *options
+    )
+    return result
+
+
+@pytest.fixture
+def kernels_for_gpus() -> Iterator[None]:
+    """Give torchvision's operators kernels for CUDA tensors, which return a zero."""
+    library = torch.library.Library("torchvision", "IMPL")
+    for name in _torchvision.KERNELS:
+        library.impl(name, lambda *_: torch.zeros(1), "CUDA")
+    yield
+    library._destroy()
+
+
+@pytest.mark.parametrize(
+    ("error", "hip", "reason"),
+    [
+        (ImportError("CuPy is missing"), None, "CuPy is missing"),
+        (RuntimeError("CuPy finds no CUDA device"), None, "CuPy finds no CUDA device"),
+        (None, "6.2", "this PyTorch is made for AMD's (ROCm)"),
+    ],
+)
+def test_torchvision_keeps_gpus_that_roipool_cannot_use(
+    kernels_for_gpus: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception | None,
+    hip: str | None,
+    reason: str,
+) -> None:
+    class Missing:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name.startswith("roipool._cuda.engine") and error is not None:
+                raise error
+
+    warn_once.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.delitem(sys.modules, "roipool._cuda.engine", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    features, rois = torch.randn(2, 3, 20, 24), boxes()
+    for _ in range(2):
+        with roipool.torch.override_torchvision():
+            assert computed_on_gpus(features, rois).tolist() == [0.0]
+            pooled = ops.roi_align(features, rois, (2, 3), 0.5, 2, True)
+            assert torch.equal(pooled, roipool.roi_align(features, rois, (2, 3), 0.5, 2))
+    (said,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert said.startswith("torchvision computes CUDA tensors itself: ")
+    assert reason in said
+
+
+def test_roipool_has_the_gpus_that_it_can_use(kernels_for_gpus: None) -> None:
+    features, rois = torch.randn(2, 3, 20, 24), boxes()
+    with roipool.torch.override_torchvision(), pytest.raises(Exception, match=r"(?i)cupy|cuda"):
+        computed_on_gpus(features, rois)
+    assert computed_on_gpus(features, rois).tolist() == [0.0]
 
 
 # ---- torch's deterministic mode
@@ -455,3 +634,19 @@ def test_modules_are_the_operations() -> None:
     assert "aligned=True, clockwise=False" in repr(nn.RoIAlignRotated(3, 0.5))
     assert "spatial_scale=0.5, group_size=(1, 2)" in repr(nn.PSRoIPool(3, 0.5, (1, 2)))
     assert "sampling_ratio=2, aligned=True, group_size=0" in repr(nn.PSRoIAlign(3, 0.5, 2))
+
+
+def test_an_enabled_override_stays() -> None:
+    """It is open until the process ends; a context within is closed without an effect on it."""
+    program = """
+import torch, torchvision, roipool.torch
+roipool.torch.override_torchvision().enable()
+with roipool.torch.override_torchvision():
+    pass
+box = torch.tensor([[0.0, float("nan"), 0, 2, 2]])
+print(torchvision.ops.roi_align(torch.ones(1, 1, 4, 4), box, 2).sum().item())
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True
+    )
+    assert done.stdout == "0.0\n", done.stderr

@@ -160,33 +160,6 @@ def test_it_is_the_oracle(
     np.testing.assert_allclose(by_boxes, expected, rtol=0, atol=2048 * np.finfo(dtype).eps)
 
 
-@every_ratio
-@either_convention
-def test_the_gradient_is_the_transpose(ratio: Any, aligned: bool) -> None:
-    pooled = roipool.roi_align_3d(VOLUMES, ROIS, SIZE, SCALE, ratio, aligned=aligned)
-    gradient = roipool.roi_align_3d_backward(
-        GRAD, ROIS, VOLUMES.shape, SCALE, ratio, aligned=aligned
-    )
-    np.testing.assert_allclose((pooled * GRAD).sum(), (VOLUMES * gradient).sum(), rtol=1e-12)
-
-
-@pytest.mark.parametrize("ratio", [2, (3, 1, 2)])
-@either_convention
-def test_gradient_of_boxes_is_the_derivative(ratio: Any, aligned: bool) -> None:
-    options: dict[str, Any] = {"aligned": aligned}
-    rois = ROIS + np.array([0, 0.013, 0.017, 0.011, 0.019, 0.023, 0.007])  # off the kinks
-    gradient = roipool.roi_align_3d_backward_rois(GRAD, VOLUMES, rois, SCALE, ratio, **options)
-    for column in range(6):
-        ends = []
-        for step in (-1e-6, 1e-6):
-            moved = rois.copy()
-            moved[:, 1 + column] += step
-            pooled = roipool.roi_align_3d(VOLUMES, moved, SIZE, SCALE, ratio, **options)
-            ends.append((pooled * GRAD).sum(axis=(1, 2, 3, 4)))
-        slope = (ends[1] - ends[0]) / 2e-6
-        np.testing.assert_allclose(gradient[:, column], slope, rtol=0, atol=1e-7)
-
-
 # ---- Arrays
 
 

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend, thorough_on_the_emulator
+from _support.backends import Backend
 from _support.catalogue import (
     Array,
     every_layout,
-    in_layout,
     shape_in_layout,
 )
 from _support.compare import assert_same_bits
-from _support.differences import check_features, differences
 
 import roipool
 from roipool import _cpu
@@ -71,59 +69,6 @@ def test_boxes_of_any_size_cost_no_more_than_the_map(
     half = side / 2
     expected = roipool.roi_align(turned, [[0, 6 - half, 6 - half, 6 + half, 6 + half]], 3)
     np.testing.assert_allclose(backend.to_host(got), expected, rtol=1e-9, atol=1e-12)
-
-
-@thorough_on_the_emulator
-@every_layout
-@pytest.mark.parametrize("ratio", [0, 2, (1, 3)], ids=str)
-def test_features_gradient(backend: Backend, ratio: Any, layout: str) -> None:
-    shape = shape_in_layout((2, 3, 6, 7), layout)
-    rois = backend.to_device(np.array(PLAIN))
-    check_features(
-        backend,
-        lambda maps: roipool.roi_align_rotated(maps, rois, (2, 3), 0.9, ratio, layout=layout),
-        lambda grad: roipool.roi_align_rotated_backward(
-            grad, rois, shape, 0.9, ratio, layout=layout
-        ),
-        shape,
-        step=1.0,
-        layout=layout,
-    )
-
-
-@thorough_on_the_emulator
-@every_layout
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"clockwise": True}, {"angle_unit": "degrees"}, {"aligned": False}],
-    ids=str,
-)
-def test_rois_gradient(backend: Backend, options: Options, layout: str) -> None:
-    maps = np.random.default_rng(2).normal(size=(2, 3, 9, 8))
-    maps_there = backend.to_device(in_layout(maps, layout))
-    rois = np.array([*PLAIN, (1, 1.2, 6.9, 4.7, 0.6, 0.9)])
-    if options.get("angle_unit"):
-        rois[:, 5] *= 180 / math.pi
-    upstream = np.random.default_rng(3).normal(size=in_layout(np.empty((4, 3, 2, 3)), layout).shape)
-
-    def loss(numbers: Array) -> float:
-        boxes = backend.to_device(np.hstack([rois[:, :1], numbers]))
-        pooled = roipool.roi_align_rotated(
-            maps_there, boxes, (2, 3), 0.9, 2, layout=layout, **options
-        )
-        return float(np.sum(backend.to_host(pooled) * upstream))
-
-    actual = roipool.roi_align_rotated_backward_rois(
-        backend.to_device(upstream),
-        maps_there,
-        backend.to_device(rois),
-        0.9,
-        2,
-        layout=layout,
-        **options,
-    )
-    expected = differences(loss, rois[:, 1:], 1e-6)
-    np.testing.assert_allclose(backend.to_host(actual), expected, rtol=0, atol=1e-7)
 
 
 @every_layout

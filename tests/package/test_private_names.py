@@ -88,24 +88,3 @@ def test_no_private_names_of_other_packages() -> None:
         for use in private_uses(module_of(path), path.read_text(encoding="utf-8"))
     ]
     assert found == []
-
-
-def test_private_names_are_seen() -> None:
-    text = """
-from roipool import reference
-from roipool.reference import _loops, roi_align
-from roipool.reference._roi_align import AlignRules
-from roipool._arguments import _hidden
-from roipool._arguments import regions
-reference._loops
-reference.roi_align
-"""
-    assert list(private_uses("roipool.tools.compare.reasons", text)) == [
-        "roipool.tools.compare.reasons: from roipool.reference import _loops",
-        "roipool.tools.compare.reasons: from roipool.reference._roi_align import AlignRules",
-        "roipool.tools.compare.reasons: from roipool._arguments import _hidden",
-        "roipool.tools.compare.reasons: roipool.reference._loops",
-    ]
-    assert list(private_uses("roipool.reference._bins", text)) == [
-        "roipool.reference._bins: from roipool._arguments import _hidden"
-    ]

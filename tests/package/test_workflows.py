@@ -1,11 +1,10 @@
-"""The workflows: every job runs a session of noxfile.py, every action is pinned by its commit."""
+"""The workflows: every session of noxfile.py is used, and no input of the action is a command."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -25,12 +24,6 @@ def test_every_session_exists_and_is_used() -> None:
     by_matrix = re.findall(r"session: ([a-z_]+)", text)
     named = {name for group in direct for name in group.split()} | set(by_matrix)
     assert named == nox_sessions()
-
-
-def test_actions_are_pinned() -> None:
-    for file in WORKFLOWS.parent.rglob("*.yml"):
-        for use in re.findall(r"uses: (.*)", file.read_text()):
-            assert re.fullmatch(r"\$/.*|[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use), use
 
 
 def action() -> tuple[dict[str, str], str]:
@@ -63,41 +56,6 @@ def test_the_actions_requirement_is_no_option(requirement: str, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:3] == ["-m", "pip", "install"]
     assert done.stdout.splitlines()[-2:] == ["--", requirement]
-
-
-@needs_posix
-@pytest.mark.thorough
-@pytest.mark.parametrize(("function", "status"), [("zeros", 1), ("right", 0)])
-def test_the_action_verifies(function: str, status: int, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MINE)
-    passed, script = action()
-    values = dict.fromkeys(passed, "")
-    values |= {"PYTHON": sys.executable, "IMPLEMENTATION": f"mine:{function}", "ARRAYS": "numpy"}
-    values |= {"SEMANTICS": "roi_average_pool", "DTYPE": "float32", "DEVICE": "cpu", "CALLS": "2"}
-    values |= {"JUNIT": "out.xml"}
-    done = subprocess.run(
-        ["bash", "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, **values},
-    )
-    assert (done.returncode, done.stderr) == (status, "")
-    assert "<testsuites" in (tmp_path / "out.xml").read_text()
-
-
-MINE = """
-import numpy as np
-import roipool
-
-
-def right(features, rois, output_size, spatial_scale=1.0):
-    return roipool.roi_average_pool(features, rois, output_size, spatial_scale)
-
-
-def zeros(features, rois, output_size, spatial_scale=1.0):
-    return np.zeros((len(rois), features.shape[1], *output_size), features.dtype)
-"""
 
 
 @needs_posix

@@ -35,7 +35,7 @@ CASE = Case(
 
 
 def test_random_calls() -> None:
-    for number in range(100):  # `.ci/run` makes 20,000
+    for number in range(100):  # `scripts/nightly.sh` makes 9,000
         case = draw(9, number)
         for finding in check(case, subjects(case, number)):
             assert finding.comparison.problem is None, (

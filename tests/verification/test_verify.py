@@ -103,7 +103,7 @@ def test_every_group_is_reported(
 
 
 def test_what_is_not_checked() -> None:
-    missing = ("pytest", "hypothesis", "ml_dtypes", "rich", "cupy")
+    missing = ("pytest", "ml_dtypes", "rich", "cupy")
     code = (
         "from roipool.cli.verify import available_backends\n"
         "print(*available_backends('all'), sep='\\n')"

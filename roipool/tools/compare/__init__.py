@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from roipool._box_forms import MAP_FORMS, VOLUME_FORMS
 from roipool.cli.text import seconds
 from roipool.tools.compare import arguments as read
-from roipool.tools.compare.box_forms import MAP_FORMS, VOLUME_FORMS
 from roipool.tools.compare.systems import SYSTEMS, VOLUME_SYSTEMS
 from roipool.tools.libraries.functions import ARRAYS
 

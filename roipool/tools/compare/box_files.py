@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roipool._box_forms import FORMS, NEEDS_VOLUME, BoxForm, axis_of
 from roipool.tools.compare import annotation_files
-from roipool.tools.compare.box_forms import FORMS, NEEDS_VOLUME, BoxForm, axis_of
 
 __all__ = [
     "MAX_BOXES",

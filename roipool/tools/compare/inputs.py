@@ -20,7 +20,8 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.tools.compare import annotation_files, box_files, box_forms, built_in_volume
+from roipool import _box_forms as box_forms
+from roipool.tools.compare import annotation_files, box_files, built_in_volume
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -39,7 +39,7 @@ class MemoryPointer:
     """The address of an array."""
 
     def __init__(self, memory: HostArray) -> None:
-        self.ptr, self.device_id, self.memory = memory.ctypes.data, 0, memory
+        self.ptr, self.device_id, self.memory = memory.ctypes.data, _gpu_of_arrays, memory
 
     def memset_async(self, value: int, size: int, stream: Any = None) -> None:
         """Fill the first bytes, on the current stream."""
@@ -50,10 +50,25 @@ class MemoryPointer:
         streams.enqueue(lambda: ctypes.memset(self.ptr, value, size) and None)
 
 
-class Device:
-    """The only device; entering it is only counted."""
+# Arrays are on the GPU of this number: all have the same memory.
+_gpu_of_arrays = 0
 
-    entered = 0
+
+@contextmanager
+def arrays_on(number: int) -> Iterator[None]:
+    """Let all arrays be on another, equal GPU."""
+    global _gpu_of_arrays
+    saved, _gpu_of_arrays = _gpu_of_arrays, number
+    try:
+        yield
+    finally:
+        _gpu_of_arrays = saved
+
+
+class Device:
+    """One of some equal devices; `entered` has the current one last."""
+
+    entered: ClassVar[list[int]] = []
     compute_capability = "90"
     attributes: ClassVar = {
         "MaxSharedMemoryPerMultiprocessor": 228 << 10,
@@ -64,11 +79,11 @@ class Device:
         self.id = number
 
     def __enter__(self) -> Device:
-        Device.entered += 1
+        Device.entered.append(self.id)
         return self
 
     def __exit__(self, *_: object) -> None:
-        Device.entered -= 1
+        assert Device.entered.pop() == self.id
 
 
 def _host_read(name: str) -> Any:
@@ -111,7 +126,7 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
     nbytes = property(lambda self: self._memory.nbytes)
     flags = property(lambda self: Flags(self._memory.flags))
     data = property(lambda self: MemoryPointer(self._memory))
-    device = property(lambda self: Device())
+    device = property(lambda self: Device(_gpu_of_arrays))
 
     def __init__(
         self,
@@ -286,14 +301,27 @@ def compiled_by(chosen: Compiler) -> Iterator[None]:
         _compile = saved
 
 
+DEFAULT_SHARED_BYTES = 48 * 1024  # of a block, if its kernel is not told of more
+
+
 class RawKernel:
     """A kernel, compiled at its first launch."""
 
     def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
         assert isinstance(options, tuple)
         self.code, self.name, self.options = code, name, options
-        self.max_dynamic_shared_size_bytes = 48 * 1024
         self._compiled: dict[Compiler, CompiledKernel] = {}
+        self._shared_bytes: dict[int, int] = {}  # by GPU
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        """The most shared memory of a block on the current GPU, in bytes."""
+        return self._shared_bytes.get(Device.entered[-1], DEFAULT_SHARED_BYTES)
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, size: int) -> None:
+        assert size <= Device.attributes["MaxSharedMemoryPerBlockOptin"]
+        self._shared_bytes[Device.entered[-1]] = size
 
     def compiled(self) -> CompiledKernel:
         """Return the kernel, compiled by the current compiler."""
@@ -311,10 +339,13 @@ class RawKernel:
     ) -> None:
         assert isinstance(grid, tuple)
         assert isinstance(block, tuple)
+        assert Device.entered, "a launch must choose the arrays' device"
+        # -1 is the host, where the tensors of torch are that tests let it take for CUDA tensors.
+        is_theirs = Device.entered[-1] in (-1, _gpu_of_arrays)
+        assert is_theirs, "a launch on another device than its arrays'"
         assert shared_mem <= self.max_dynamic_shared_size_bytes
         launches.append(self.name)
         kernel = self.compiled()
-        assert Device.entered > 0, "a launch must choose the arrays' device"
         assert len(args) == len(kernel.sizes), f"{self.name} takes {len(kernel.sizes)} arguments"
         held = [_argument(value, size) for value, size in zip(args, kernel.sizes, strict=True)]
         extents = [_extent(value) for value in args if isinstance(value, ndarray)]

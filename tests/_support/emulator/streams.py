@@ -46,8 +46,8 @@ def external_stream(handle: int, device: int = -1) -> Stream:
 
 
 def get_current_stream(device: int = -1) -> Stream:
-    """Return the stream."""
-    assert device in (-1, 0)
+    """Return the stream: every device has one."""
+    del device
     return Stream()
 
 

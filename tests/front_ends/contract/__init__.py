@@ -16,7 +16,7 @@ from .batches import Batches
 from .derivatives import Derivatives
 from .documented import Documented
 from .errors import Errors, ErrorsOfGradients, Wrong, check
-from .front_end import Form, FrontEnd
+from .front_end import Form, FrontEnd, directly_and_compiled
 from .levels import ErrorsOfLevels, Levels
 from .values import Differentiation, Gradients, Values
 
@@ -33,6 +33,7 @@ __all__ = [
     "Values",
     "Wrong",
     "check",
+    "directly_and_compiled",
 ]
 
 

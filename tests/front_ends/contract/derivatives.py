@@ -65,7 +65,7 @@ class Derivatives(Contract):
 
     # ---- By features
 
-    @over(LINEAR)
+    @over(LINEAR, usual=TYPICAL)
     def test_derivatives_by_features(self, front_end: FrontEnd, case: OperationCase) -> None:
         """Both modes, to the second order."""
         function = of_features(front_end, case)
@@ -77,6 +77,7 @@ class Derivatives(Contract):
     ) -> None:
         front_end.check_gradients(of_features(front_end, case), (small_maps(front_end),))
 
+    @pytest.mark.thorough
     @over(TYPICAL)
     def test_derivatives_of_the_last_layout(self, front_end: FrontEnd, case: OperationCase) -> None:
         function = of_features(front_end, case, "NHWC")

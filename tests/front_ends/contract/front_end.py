@@ -184,12 +184,31 @@ class Contract:
         return front_end.own(request.param)
 
 
-def over(cases: list[OperationCase], **more: Any) -> pytest.MarkDecorator:
-    """Return a mark that parametrizes a test by operations and further values."""
-    if not more:
-        return pytest.mark.parametrize("case", cases, ids=str, indirect=True)
+# Compilers take most of the time of a wrong call, and say the same.
+directly_and_compiled = pytest.mark.parametrize(
+    "compiled",
+    [
+        pytest.param(False, id="directly"),
+        pytest.param(True, id="compiled", marks=pytest.mark.thorough),
+    ],
+)
+
+
+def over(
+    cases: list[OperationCase], *, usual: list[OperationCase] | None = None, **more: Any
+) -> pytest.MarkDecorator:
+    """Return a mark that parametrizes a test by operations and further values.
+
+    If `usual` is given, the tests of other operations are thorough.
+    """
     rows = [(case, *values) for case in cases for values in zip(*more.values(), strict=True)]
-    return pytest.mark.parametrize(("case", *more), rows, ids=str, indirect=["case"])
+    if not more:
+        rows = [(case,) for case in cases]
+    parameters = [
+        pytest.param(*row, marks=[] if usual is None or row[0] in usual else pytest.mark.thorough)
+        for row in rows
+    ]
+    return pytest.mark.parametrize(("case", *more), parameters, ids=str, indirect=["case"])
 
 
 def as_list(values: Any) -> list[Any]:
