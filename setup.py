@@ -42,6 +42,7 @@ CONTRACTION = {
     "position_sensitive": "-ffp-contract=fast",
     "maximum": "-ffp-contract=off",
     "bytes": "-ffp-contract=off",
+    "masks": "-ffp-contract=off",  # bounded by the memory of pictures: one instruction set will do
 }
 # Python's own flags ask for debug information, ten times the size of the code.
 asked_flags = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()
@@ -93,6 +94,18 @@ def no_compiler(program: str, problem: str) -> PlatformError:
     )
 
 
+# The threads of calls by ROIPOOL_BUILD_TEAM, as macros: see kernels/cpu/pool.h.
+TEAMS: dict[str, list[tuple[str, str | None]]] = {"openmp": [], "pool": [("ROIPOOL_POOL", None)]}
+
+
+def asked_team() -> list[tuple[str, str | None]]:
+    """Return the macros of the threads that the environment asks for."""
+    name = os.environ.get("ROIPOOL_BUILD_TEAM", "") or "openmp"
+    if name not in TEAMS:
+        raise PlatformError(f"ROIPOOL_BUILD_TEAM is {name!r}; it must be {' or '.join(TEAMS)}")
+    return TEAMS[name]
+
+
 # One module for every Python since 3.11, by the limited API. Free-threaded ones had none
 # before 3.15.
 LIMITED_API = sys.implementation.name == "cpython" and not sysconfig.get_config_var(
@@ -135,6 +148,7 @@ class BuildWithEngines(build_ext):
             self.add_openmp(ext)
         else:
             ext.define_macros.append(("ROIPOOL_ONE_THREAD", None))
+        ext.define_macros += asked_team()
         ext.extra_compile_args += self.spelled(GEOMETRY_FLAGS)
         engines = self.usable_engines()
         if len(engines) > 1:
@@ -144,6 +158,7 @@ class BuildWithEngines(build_ext):
             for engine in ENGINES
             for isa, flags in engines.items()
         ]
+        jobs.append(partial(self.build_engine, "masks", "baseline", []))
         jobs.append(partial(self.build_module, ext))
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a compiler
             ext.extra_objects += pool.map(lambda job: job(), jobs)

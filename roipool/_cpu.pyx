@@ -22,6 +22,7 @@ from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX
 from libc.string cimport memcpy, memset, strcpy
+from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 cnp.import_array()
@@ -68,9 +69,20 @@ cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int built_with_openmp
     int one_thread_chosen
     int _openmp_threads "roipool::openmp_threads" () noexcept
-    bint prepare_for_forks() noexcept
     int swap_thread_limit(int) noexcept
     int limited_threads(int) noexcept
+
+
+cdef extern from "kernels/cpu/forks.h" namespace "roipool" nogil:
+    bint prepare_for_forks() noexcept
+
+
+cdef extern from "kernels/cpu/pool.h" namespace "roipool" nogil:
+    cppclass atomic_bool "std::atomic<bool>":
+        bint load() noexcept
+        void store(bint) noexcept
+
+    atomic_bool& _uses_pool "roipool::uses_pool" () noexcept
 
 
 cdef extern from "kernels/config.h" namespace "roipool" nogil:
@@ -294,6 +306,16 @@ def limit_threads(int number):
 def num_threads():
     """Return how many threads a call may use."""
     return usable_threads()
+
+
+def use_pool(bint chosen):
+    """Choose the threads of calls: those of a pool, or of a parallel region of OpenMP."""
+    _uses_pool().store(chosen)
+
+
+def uses_pool():
+    """Return whether calls have the threads of a pool."""
+    return bool(_uses_pool().load())
 
 
 def refuse_calls(reason):
@@ -591,6 +613,11 @@ cdef int threads_for(const Call& call, int limit) noexcept nogil:
     for i in range(call.level_count):
         work += (call.levels[i].job.boxes * call.levels[i].job.channels
                  * bins_of_box(call.levels[i].job))
+    return threads_for_work(work, limit)
+
+
+cdef int threads_for_work(wide_int work, int limit) noexcept nogil:
+    """Return the number of threads for so many values that are computed."""
     return <int>max(1, min(limit, work // work_of_thread))
 
 
@@ -1135,6 +1162,172 @@ cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
     level.job.argmax = address(argmax)
     level.job.positions[0], level.job.positions[1] = address(y), address(x)
     run_level(operation, level)
+
+
+# ---- Masks, pasted into pictures. A request is a `roipool._masks.request.Pasting`.
+
+cdef extern from "kernels/cpu/mask_call.h" namespace "roipool" nogil:
+    cdef enum PasteRule:
+        paste_faded, paste_cut, paste_resized
+
+    cdef enum MaskStorage:
+        mask_float16, mask_bfloat16, mask_float32, mask_float64, mask_uint8, mask_bool
+
+    cdef enum MaskOperation:
+        masks_paste, masks_backward, masks_backward_boxes, masks_encode
+
+    cdef struct PixelRange:
+        wide_int begin, end
+
+    cdef cppclass RunLengths:
+        string text
+        wide_int area
+
+    cdef struct MaskJob:
+        MaskStorage cell_storage, output_storage
+        bint double_precision
+        PasteRule rule
+        wide_int frame
+        wide_int masks, mask_rows, mask_columns
+        const void* cells
+        const void* boxes
+        wide_int rows, columns, first_row, first_column
+        double threshold, factor
+        void* output
+        const void* grad_output
+        double* grad_boxes
+        RunLengths* run_lengths
+
+    cdef struct MaskCall:
+        int threads
+        wide_int bytes
+
+    void begin_mask_call(MaskCall*, MaskOperation, const MaskJob&, Watch*)
+    void window_of_mask(const MaskJob&, wide_int, PixelRange*)
+    Status execute_mask_call(MaskCall*, void (*)(Execution*, int) noexcept nogil) noexcept
+
+
+_PASTE_RULES = {"faded": paste_faded, "cut": paste_cut, "resized": paste_resized}
+_MASK_STORAGE = {
+    "float16": mask_float16,
+    "bfloat16": mask_bfloat16,
+    "int16": mask_bfloat16,  # its bits, as of maps
+    "float32": mask_float32,
+    "float64": mask_float64,
+    "uint8": mask_uint8,
+    "bool": mask_bool,
+}
+
+
+cdef describe_masks(MaskJob* job, shape, boxes, pasting):
+    """Set the masks' shape, the boxes, and the part of a picture. The caller keeps `boxes`."""
+    memset(job, 0, sizeof(MaskJob))
+    job.masks, *_, job.mask_rows, job.mask_columns = shape
+    job.boxes = address(boxes)
+    job.double_precision = boxes.dtype == FLOAT64
+    job.rule = <PasteRule><int>_PASTE_RULES[pasting.rule]
+    job.frame = pasting.frame
+    job.rows, job.columns = pasting.size
+    job.first_row, job.first_column = pasting.origin
+    job.threshold, job.factor = pasting.threshold or 0.0, pasting.factor
+
+
+cdef set_cells(MaskJob* job, masks):
+    job.cell_storage = <MaskStorage><int>_MASK_STORAGE[dtype_name(masks.dtype)]
+    job.cells = address(masks)
+
+
+cdef set_pasted(MaskJob* job, pasted):
+    job.output_storage = <MaskStorage><int>_MASK_STORAGE[dtype_name(pasted.dtype)]
+
+
+cdef run_masks(MaskOperation operation, MaskJob* job):
+    """Execute a call; raise what went wrong."""
+    cdef MaskCall call
+    cdef Watch watch
+    cdef Status status
+    global latest_asks
+    if refusal is not None:
+        raise ValueError(refusal)
+    start_watch(&watch)
+    begin_mask_call(&call, operation, job[0], &watch)
+    call.threads = threads_for_work(job.masks * job.rows * job.columns, usable_threads())
+    with nogil:
+        status = execute_mask_call(&call, start_threads)
+    if watch.asks:
+        latest_asks = watch.asks
+    if status == status_no_memory:
+        raise MemoryError(f"a call needs {call.bytes} bytes of scratch memory for each thread")
+    raise_if_interrupted(&watch)
+
+
+def paste(masks, boxes, pasting, out):
+    """Paste masks into a picture each."""
+    cdef MaskJob job
+    if out.size:
+        describe_masks(&job, masks.shape, boxes, pasting)
+        set_cells(&job, masks)
+        set_pasted(&job, out)
+        job.output = address(out)
+        run_masks(masks_paste, &job)
+
+
+def paste_backward(grad_output, boxes, pasting, out):
+    """Write the gradient of pasted masks with respect to the masks."""
+    cdef MaskJob job
+    if out.size:
+        describe_masks(&job, out.shape, boxes, pasting)
+        set_pasted(&job, grad_output)
+        job.cell_storage = job.output_storage
+        job.grad_output, job.output = address(grad_output), address(out)
+        run_masks(masks_backward, &job)
+
+
+def paste_backward_boxes(grad_output, masks, boxes, pasting, out):
+    """Write the gradient of pasted masks with respect to the numbers of their boxes."""
+    cdef MaskJob job
+    sums = np.zeros(out.shape, np.float64)
+    if out.size and masks.size:
+        describe_masks(&job, masks.shape, boxes, pasting)
+        set_cells(&job, masks)
+        set_pasted(&job, grad_output)
+        job.grad_output, job.grad_boxes = address(grad_output), <double*>address(sums)
+        run_masks(masks_backward_boxes, &job)
+    with np.errstate(over="ignore"):
+        out[...] = sums
+
+
+def run_lengths(masks, boxes, pasting):
+    """Return COCO's compressed run lengths of each mask, and its pixels."""
+    cdef MaskJob job
+    cdef vector[RunLengths] found = vector[RunLengths](len(masks))
+    cdef size_t i
+    describe_masks(&job, masks.shape, boxes, pasting)
+    set_cells(&job, masks)
+    job.run_lengths = found.data()
+    if job.masks:
+        run_masks(masks_encode, &job)
+    areas = np.array([found[i].area for i in range(found.size())], np.int64)
+    counts = []
+    for i in range(found.size()):  # not all twice in memory
+        counts.append(<bytes>found[i].text)
+        found[i].text = string()
+    return counts, areas
+
+
+def paste_windows(shape, boxes, pasting):
+    """Return the pixels of masks of a shape: first row and column, end of rows and columns."""
+    cdef MaskJob job
+    cdef PixelRange window[2]
+    cdef wide_int i
+    describe_masks(&job, shape, boxes, pasting)
+    windows = np.zeros((job.masks, 4), np.int64)
+    cdef wide_int* to = <wide_int*>address(windows)
+    for i in range(job.masks):
+        window_of_mask(job, i, window)
+        to[4 * i], to[4 * i + 1] = window[0].begin, window[1].begin
+        to[4 * i + 2], to[4 * i + 3] = window[0].end, window[1].end
+    return windows
 
 
 use_instruction_set(instruction_sets()[0])

@@ -31,6 +31,7 @@ from roipool._layout import (
     nhwc_view,
     pooled_channels,
 )
+from roipool._masks.request import Pasting
 
 # An array of the call's library; the public functions' annotations say which.
 Result: TypeAlias = Any
@@ -158,6 +159,19 @@ class Engine(Protocol):
     ) -> Array:
         """Return the indices of the samples at positions, -1 where there is none; NCHW."""
 
+    def paste(self, masks: Array, boxes: Array, pasting: Pasting, out: Array) -> None:
+        """Paste masks, (K, h, w), into a picture each."""
+
+    def paste_backward(
+        self, grad_output: Array, boxes: Array, pasting: Pasting, out: Array
+    ) -> None:
+        """Write the gradient of pasted masks with respect to the masks."""
+
+    def paste_backward_boxes(
+        self, grad_output: Array, masks: Array, boxes: Array, pasting: Pasting, out: Array
+    ) -> None:
+        """Write the gradient of pasted masks with respect to the numbers of their boxes."""
+
 
 class DeviceEngine(Engine, Protocol):
     """The engine of a GPU, which also does what arithmetic of arrays does well on a host."""
@@ -252,6 +266,16 @@ class Verbs(Protocol):
     ) -> Any:
         """Return the indices of the samples at positions, -1 where there is none; NCHW."""
 
+    def filled(
+        self,
+        function: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        arrays: Sequence[Any],
+        request: Pasting,
+    ) -> Any:
+        """Return an array that a function of an engine fills, a row for each row of `arrays`."""
+
     def rounded(self, values: Any, dtype: np.dtype[Any]) -> Any:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
 
@@ -303,6 +327,11 @@ class Call:
     def __exit__(self, *error: Any) -> None:
         if self._device is not None:
             self._device.__exit__(*error)
+
+    @property
+    def size_name(self) -> str:
+        """The name of the argument with the size of results."""
+        return self._form.size
 
     @property
     def is_on_host(self) -> bool:
@@ -453,6 +482,24 @@ class Call:
 
     # ---- What the engine computes
 
+    def filled(
+        self,
+        function: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        arrays: Sequence[Array],
+        request: Pasting,
+    ) -> Result:
+        """Return an array that a function of the engine fills, a row for each row of `arrays`."""
+        out = self._arrays.get("out")
+        if self.verbs is not None:
+            self._refuse_out(self.library.array)
+            return self.verbs.filled(function, shape, dtype, arrays, request)
+        own = None if out is None else check.output(self.library, shape, dtype, **self._arrays)
+        result = self.library.empty(shape, dtype) if own is None else own
+        getattr(self.engine, function)(*arrays, request, result)
+        return self._filled(result)
+
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Result:
         """Average forward."""
         if self.verbs is not None:
@@ -579,12 +626,16 @@ class Call:
 
     def _returned(self, result: Any) -> Any:
         """Return what verbs computed, in the dtype that the caller chose."""
-        if self._arrays.get("out") is not None:
-            raise TypeError(f"out must be None for a {type(result).__name__}")
+        self._refuse_out(type(result).__name__)
         if self._dtype is None:
             return result
         assert self.verbs is not None
         return self.verbs.rounded(result, self._dtype)
+
+    def _refuse_out(self, kind: str) -> None:
+        """Raise TypeError for an `out` beside arrays of a library whose results are new."""
+        if self._arrays.get("out") is not None:
+            raise TypeError(f"out must be None for a {kind}")
 
     def _result(self, shape: Sequence[int], given: Sequence[Array], layout: Layout) -> Array:
         """Return the array that the engine fills: the caller's `out` if it can, or a new one.

@@ -24,6 +24,11 @@ from roipool._pooling import Call, Pooling
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer, is_recorded
+from roipool.compat._torchvision_masks import (
+    paste_masks_in_image,
+    paste_masks_in_image_backward,
+    project_masks_on_boxes,
+)
 from roipool.compat._torchvision_ps import (
     FORM,
     PSRoIAlign,
@@ -43,6 +48,9 @@ __all__ = [
     "PSRoIPool",
     "RoIAlign",
     "RoIPool",
+    "paste_masks_in_image",
+    "paste_masks_in_image_backward",
+    "project_masks_on_boxes",
     "ps_roi_align",
     "ps_roi_align_backward",
     "ps_roi_pool",

@@ -103,13 +103,17 @@ def assign_levels(
 
 def _levels_of(call: Call, corners: Array, areas: Sequence[float]) -> Any:
     """Return the level of each box from its corners, and from the areas between levels."""
-    if not isinstance(corners, np.ndarray):  # on a GPU: in one launch, rather than a dozen
-        is_real = corners.dtype.kind not in "iu"
-        real = real_dtype(corners.dtype) if is_real else check.FLOAT64
-        return call.library.engine.assign_levels(call.library.table(corners, real), areas)
-    with np.errstate(over="ignore", invalid="ignore"):
-        none = np.zeros(len(corners), np.int64)
-        return levels_by_area(corners.astype(np.float64), none, areas)
+    library = call.library
+    if isinstance(corners, np.ndarray):
+        with np.errstate(over="ignore", invalid="ignore"):
+            none = np.zeros(len(corners), np.int64)
+            return levels_by_area(corners.astype(np.float64), none, areas)
+    if call.verbs is not None:
+        none = library.xp().zeros(corners.shape[0], np.int64)
+        return levels_by_area(library.astype(corners, check.FLOAT64), none, areas)
+    # On a GPU: in one launch, rather than a dozen.
+    real = check.FLOAT64 if corners.dtype.kind in "iu" else real_dtype(corners.dtype)
+    return library.engine.assign_levels(library.table(corners, real), areas)
 
 
 @by_front_end_of_sequences
@@ -198,7 +202,13 @@ def multilevel_roi_align(
     >>> roipool.multilevel_roi_align([fine, coarse], rois, 1, (1 / 8, 1 / 16), 2).ravel()
     array([2., 1.], dtype=float32)
     """
-    with _call(features, rois=rois, batch_indices=batch_indices, levels=levels, out=out) as call:
+    with Call(
+        features=check.sequence("features", features),
+        rois=rois,
+        batch_indices=batch_indices,
+        levels=levels,
+        out=out,
+    ) as call:
         layout = check.layout(layout)
         maps = check.pyramid("features", check.numbered("features", features), layout)
         placed, scales = _placed(len(maps), spatial_scales, sampling_ratio, aligned)
@@ -347,8 +357,12 @@ def multilevel_roi_align_backward_rois(
     >>> roipool.multilevel_roi_align_backward_rois(grad_output, features, box, (1, 1 / 2))
     array([[0.5, 0. , 0.5, 0. ]])
     """
-    with _call(
-        features, grad_output=grad_output, rois=rois, batch_indices=batch_indices, levels=levels
+    with Call(
+        grad_output=grad_output,
+        features=check.sequence("features", features),
+        rois=rois,
+        batch_indices=batch_indices,
+        levels=levels,
     ) as call:
         layout = check.layout(layout)
         maps = check.pyramid("features", check.numbered("features", features), layout)
@@ -359,10 +373,6 @@ def multilevel_roi_align_backward_rois(
         check.same_dtype("grad_output", gradient, "features[0]", maps[0])
         regions = _on_levels(call, regions, levels, scales)
         return call.average_backward_boxes(gradient, maps, regions, pooling)
-
-
-def _call(features: Any, **arrays: Any) -> Call:
-    return Call(features=check.sequence("features", features), **arrays)
 
 
 def _placed(
@@ -377,7 +387,7 @@ def _on_levels(
     call: Call, regions: Regions, levels: Numbers | None, scales: tuple[float, ...]
 ) -> Regions:
     """Return boxes with the index of each one's map."""
-    count = len(regions.boxes)
+    count = regions.boxes.shape[0]
     if levels is not None:
         return regions._replace(levels=check.levels("levels", levels, count, len(scales)))
     return regions._replace(levels=_levels_of(call, regions.boxes, areas_of_scales(scales)))

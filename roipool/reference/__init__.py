@@ -21,6 +21,9 @@ per image. Their unit is the image's pixel; `spatial_scale` is map pixels per im
 gradients are ``(K, 4)``, in the order of the box's own columns. Volumes have a third axis: before
 the rows in shapes and sizes, as z behind y in boxes.
 
+Masks are ``(K, h, w)`` or ``(K, 1, h, w)``, pasted ones ``(K, rows, columns)``, and their boxes
+``(K, 4)``: x1, y1, x2, y2 in pixels.
+
 Each operation is a class: its fields are boxes and options, its methods are the forward and the
 gradients. The functions make such an object of their arguments, and call one of its methods.
 """
@@ -31,6 +34,13 @@ from roipool.reference._deform_roi_pool import DeformRoiPool
 from roipool.reference._deformable_ps_roi_pool import DeformablePsRoiPool
 from roipool.reference._garden_crop import MultilevelGardenCrop
 from roipool.reference._loops import channels_of_bin
+from roipool.reference._masks import (
+    compressed,
+    paste_masks,
+    paste_masks_backward,
+    paste_masks_backward_boxes,
+    run_lengths,
+)
 from roipool.reference._multilevel_roi_align import (
     MultilevelRoiAlign,
     MultilevelRoiPool,
@@ -109,6 +119,7 @@ __all__ = [
     "box_in_cells",
     "caffe_roi_align",
     "channels_of_bin",
+    "compressed",
     "counts_of",
     "crop_and_resize",
     "crop_and_resize_backward",
@@ -135,6 +146,9 @@ __all__ = [
     "multilevel_roi_pool_backward",
     "mxnet_roi_align",
     "onnx_roi_align_max",
+    "paste_masks",
+    "paste_masks_backward",
+    "paste_masks_backward_boxes",
     "precise_roi_pool",
     "precise_roi_pool_backward",
     "precise_roi_pool_backward_rois",
@@ -156,6 +170,7 @@ __all__ = [
     "roi_average_pool_backward",
     "roi_pool",
     "roi_pool_backward",
+    "run_lengths",
     "value_of",
 ]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from roipool.torch._families import FAMILIES, Settings
 from roipool.torch._kernels import average, average_backward
+from roipool.torch._mask_overrides import replace_masks_of_detectron2
 from roipool.torch._memory import Bridge, is_channels_last
 from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
 
@@ -96,7 +97,8 @@ def _install(stack: ExitStack) -> None:
     for name, schema in SCHEMAS.items():
         if not hasattr(torch.ops.detectron2, name):
             library.define(name + schema)
-    register_kernels("detectron2", library, KERNELS)
+    devices = register_kernels("detectron2", library, KERNELS)
+    replace_masks_of_detectron2(stack, devices)
 
 
 OVERRIDE = Override("detectron2's operators of rotated boxes", _install)
@@ -110,6 +112,9 @@ def override_detectron2() -> Overriding:
     detectron2's compiled part, ``detectron2._C``, need not be there: where it is not, the operators
     exist within the context only. It is logged (INFO). Contexts may be nested.
     ``override_detectron2().enable()`` opens one for the rest of the process.
+
+    Its masks are pasted by roipool, too (``paste_masks_in_image``), and cut out as targets
+    (``BitMasks.crop_and_resize``).
 
     detectron2's other layers of regions, ``ROIAlign`` and ``ROIPool``, are torchvision's operators:
     for them there is :func:`override_torchvision`.

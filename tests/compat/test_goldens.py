@@ -61,6 +61,7 @@ ELSEWHERE = {
     "openvino_pyramids": "compat/test_pyramids.py",
     "openvino": "ops/test_goldens.py",
     "chainercv": "compat/test_position_sensitive.py",
+    "masks": "compat/test_masks.py",
     "mdt_align_3d": "compat/test_volumes.py",
     "megengine": "compat/test_megengine.py",
     "megengine_deformable": "compat/test_deformable_ps.py",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import Array, Arrays, recorded
 
 from roipool.compat import model_garden
@@ -22,6 +22,7 @@ def by_level(case: Arrays, name: str) -> Arrays:
     return {key.removeprefix(name): case[key] for key in case if key.startswith(name)}
 
 
+@thorough_on_the_emulator
 def test_the_model_garden_answers_the_same(backend: Backend) -> None:
     """Far behind the map the original's weights cancel, with a rounding of each distance."""
     values = fractions = 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import Arrays, recorded
 
 import roipool
@@ -39,6 +39,7 @@ def test_answers_are_those_of_medicaldetectiontoolkit(case: Arrays) -> None:
     np.testing.assert_allclose(gradient, case["gradient"], rtol=0, atol=rounding * largest)
 
 
+@thorough_on_the_emulator
 @pytest.mark.parametrize("ratio", [-1, 0, 2])
 def test_they_are_the_operation(backend: Backend, ratio: int) -> None:
     library: Any = backend.library

@@ -241,8 +241,18 @@ CROWDS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+RARE_CROWDS = CROWDS.keys() - {"maps", "volumes"}
+
+
 @every_form(0)
-@pytest.mark.parametrize("of", CROWDS)
+@pytest.mark.parametrize(
+    "of",
+    [
+        "maps",
+        "volumes",
+        *(pytest.param(of, marks=pytest.mark.thorough) for of in sorted(RARE_CROWDS)),
+    ],
+)
 def test_blocks_share_crowded_tiles(gpu: Backend, dtype: Any, layout: Any, of: str) -> None:
     crowd, options = CROWDS[of]
     case = Crowd.of(**{"boxes": 90, **options})

@@ -41,16 +41,11 @@ def several(name: str) -> list[Case]:
     return [case for entry in (*entries, *few) for _, case in entry.cases(name, most_work=math.inf)]
 
 
+@pytest.mark.thorough  # random calls compare some
 @every_layout
 @every_dtype
 @each(operation=list(VARIANTS))
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == _cpu.instruction_set() else pytest.param(name, marks=pytest.mark.thorough)
-        for name in _cpu.instruction_sets()
-    ],
-)
+@pytest.mark.parametrize("name", _cpu.instruction_sets())
 def test_bitwise_identical(name: str, operation: str, dtype: Any, layout: str) -> None:
     _cpu.use_instruction_set(name)
     for case in several(operation):

@@ -25,7 +25,7 @@ from roipool._dtypes import BYTES
 from roipool._gradients import gradient_names
 from roipool.systems import SYSTEMS
 from roipool.systems.case import FORMS, Case, dtypes
-from roipool.tools.random_calls.front_ends import COMPAT_LIBRARIES, guises, relation_of
+from roipool.tools.random_calls.front_ends import DIFFERENTIATED, guises, relation_of
 from roipool.tools.random_calls.front_ends.adapters import (
     Adapter,
     boxes_of,
@@ -151,7 +151,7 @@ class CompatContract:
 
     def test_every_gradient_is_compared(self) -> None:
         """So a test proves each cell of the table in docs/systems/index.md."""
-        assert self.library in COMPAT_LIBRARIES
+        assert self.library in DIFFERENTIATED
         compared = {
             gradient
             for row in ROWS.values()
@@ -186,7 +186,7 @@ class CompatContract:
 
     @pytest.mark.parametrize("name", [each for each in ROWS if moves_in_float64(each)])
     def test_gradients_of_boxes_are_differences(self, name: str) -> None:
-        """Boxes are in pixels; others are tested by their published functions."""
+        """Of boxes in pixels; for others the published functions speak."""
         for case in islice(calls(name, "float64"), 9):
             row = differentiable(case, given_boxes(case))
             got = run(replace(case, out="new"), self.differentiated(case), row)

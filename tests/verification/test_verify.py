@@ -258,6 +258,7 @@ def another_index(found: tuple[Array, Array]) -> tuple[Array, Array]:
     return found[0], wrong
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_error_of_one_number_is_found(name: str) -> None:
     library = Faulty(of_pooled(off_by_little), name)
@@ -325,6 +326,7 @@ def test_the_program_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(shown) <= 6 * len(failed)
 
 
+@pytest.mark.thorough
 def test_gradients_of_bins_with_many_samples_on_a_gpu(gpu: Backend) -> None:
     """81 samples of a bin in one cell, whose terms are alike: each rounding has the same sign."""
     calls = [

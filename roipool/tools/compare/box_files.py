@@ -1,9 +1,9 @@
 """Reads boxes from CSV, JSON, COCO JSON and arrays.
 
-Every reader returns a `Table`: the numbers of a `BoxNumbers`, preceded by a batch index if the source
-has one, and the place in the source of each row. Coordinates may be NaN or infinite, since pooling
-is defined for such boxes; text that is not a number is an error. Memory and time are proportional
-to the size of the file, which `MAX_BOXES` and the readers limit.
+Every reader returns a `Table`: the numbers of a `BoxNumbers`, preceded by a batch index if the
+source has one, and the place in the source of each row. Coordinates may be NaN or infinite, since
+pooling is defined for such boxes; text that is not a number is an error. Memory and time are
+proportional to the size of the file, which `MAX_BOXES` and the readers limit.
 """
 
 from __future__ import annotations

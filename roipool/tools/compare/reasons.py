@@ -49,6 +49,7 @@ _POSITIONS = 8  # roundings of a position, with the slopes of both axes
 _MANY = 8  # boxes, and channels, that must follow rules to be named without a doubt
 _OTHER_BOXES = 7  # boxes that distinguish an unknown function's rules from chance matches
 _COUNTED = 32  # bins of which the rules are counted that change them
+_COUNTED_CELLS = 2**21  # of large pictures fewer, with so many cells
 _SMALL = 0.01  # fraction of the difference that needs no explanation
 
 
@@ -155,7 +156,9 @@ def bins_changed(
         return counts
     apart = distance(*outputs) > _roundings(problem, (0.0, 0.0))
     wheres = np.argwhere(apart)
-    for k, channel, *number in wheres[:: max(len(wheres) // _COUNTED, 1)].tolist():
+    cells = math.prod(problem.features.shape[2:]) // math.prod(problem.options.output_size)
+    counted = min(max(_COUNTED_CELLS // max(cells, 1), 4), _COUNTED)
+    for k, channel, *number in wheres[:: max(len(wheres) // counted, 1)].tolist():
         try:
             place = _place(problem, k, channel, tuple(number))
             first, second = (float(output[k, channel, *number]) for output in outputs)

@@ -15,7 +15,7 @@ from roipool import _cpu
 from roipool._system_info import usable_processors
 from roipool.systems import SYSTEMS
 
-from .front_ends import LIBRARIES, rows_of
+from .front_ends import LIBRARIES, ROWS
 from .tasks import CallRange, CallsReport, run_task
 
 CALLS_OF_A_TASK = 50
@@ -29,7 +29,7 @@ def main() -> int:
     for library in front_ends:
         if find_spec(library) is None:
             parser.error(f"--front-end {library}: it is not installed")
-    operations = tuple(arguments.operation or (rows_of(front_ends) if front_ends else SYSTEMS))
+    operations = tuple(arguments.operation or (ROWS if front_ends else SYSTEMS))
     first = arguments.first
     tasks = [
         CallRange(

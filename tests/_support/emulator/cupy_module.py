@@ -173,6 +173,12 @@ class ndarray(Arithmetic):  # noqa: N801 - CuPy's name
     def transpose(self, *axes: Any) -> ndarray:
         return ndarray(self._memory.transpose(*axes))
 
+    def view(self, dtype: Any) -> ndarray:
+        return ndarray(self._memory.view(dtype))
+
+    def min(self) -> ndarray:
+        return self._seen("min", lambda: np.asarray(self._memory.min()))
+
     def astype(self, dtype: Any, copy: bool = True) -> ndarray:
         with np.errstate(all="ignore"):
             return self._seen("astype", lambda: self._memory.astype(dtype, copy=copy))

@@ -24,12 +24,18 @@ IN_AXES: list[Axes] = [
     (None, None, 0),
     (None, 0, 1),
 ]
+USUAL_AXES = IN_AXES[2:4]
 BATCHES = [
     *((case, axes, "NCHW") for case in TYPICAL for axes in IN_AXES),
-    *((case, axes, "NHWC") for case in TYPICAL for axes in IN_AXES[2:4]),
+    *((case, axes, "NHWC") for case in TYPICAL for axes in USUAL_AXES),
     *((case, IN_AXES[0], "NHWC") for case in FIXED),
     *((case, IN_AXES[4], "NCHW") for case in FIXED if case not in TYPICAL),
 ]
+
+
+def rare(*row: Any, when: bool) -> Any:
+    """Return parameters of a test, which is thorough for rare ones."""
+    return pytest.param(*row, marks=pytest.mark.thorough if when else ())
 
 
 def batch(make: Callable[[int], Any], axis: int | None, calls: int = 3) -> Any:
@@ -51,7 +57,12 @@ def gradient_of(
 class Batches(Contract):
     """`vmap` of forwards and gradients."""
 
-    @pytest.mark.parametrize(("case", "in_axes", "layout"), BATCHES, ids=str, indirect=["case"])
+    @pytest.mark.parametrize(
+        ("case", "in_axes", "layout"),
+        [rare(*row, when=row[1] not in USUAL_AXES or row[2] == "NHWC") for row in BATCHES],
+        ids=str,
+        indirect=["case"],
+    )
     def test_vmap_is_a_loop(
         self, front_end: FrontEnd, case: OperationCase, in_axes: Axes, layout: str
     ) -> None:
@@ -73,7 +84,9 @@ class Batches(Contract):
                 close(front_end, mine[number], other)
 
     @pytest.mark.parametrize("sizes", [(0, 2, 8, 5), (3, 2, 8, 0), (3, 2, 0, 5)], ids=str)
-    @pytest.mark.parametrize("in_axes", IN_AXES[:-1], ids=str)
+    @pytest.mark.parametrize(
+        "in_axes", [rare(axes, when=axes != USUAL_AXES[0]) for axes in IN_AXES[:-1]], ids=str
+    )
     @over(TYPICAL)
     def test_vmap_of_nothing(
         self, front_end: FrontEnd, case: OperationCase, in_axes: Axes, sizes: tuple[int, ...]

@@ -98,7 +98,7 @@ class Derivatives(Contract):
         assert by_columns.any()
         close(front_end, by_columns, by_rows)
 
-    @over(LINEAR)
+    @over(LINEAR, usual=TYPICAL)
     def test_functional_gradient(self, front_end: FrontEnd, case: OperationCase) -> None:
         """The gradient functions agree with the library's differentiation."""
         at, features = boxes_of(front_end, case), small_maps(front_end)

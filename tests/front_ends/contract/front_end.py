@@ -37,6 +37,8 @@ class FrontEnd:
         How error messages call an array.
     forms : sequence of Form
         In which maps are tried.
+    usual_forms : sequence of Form
+        Those tried without ``--thorough``; by default all.
     box_dtypes : sequence of str
         Types of boxes and indices.
     argmax_dtype : str
@@ -55,6 +57,8 @@ class FrontEnd:
 
     array_name: ClassVar[str]
     forms: ClassVar[tuple[Form, ...]]
+    usual_forms: ClassVar[tuple[Form, ...]] = ()
+    is_thorough = False  # whether pytest runs with --thorough
     box_dtypes: ClassVar[Sequence[str]] = "float16 float32 float64 int32 int64 uint8".split()
     argmax_dtype: ClassVar[str] = "int32"
     takes_numpy_boxes: ClassVar[bool] = True
@@ -62,6 +66,11 @@ class FrontEnd:
     errors: ClassVar[Mapping[str, tuple[type[Exception], str]]] = {}
     compiler_error: ClassVar[type[Exception] | None] = None
     not_compiled: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def tried_forms(self) -> tuple[Form, ...]:
+        """The forms that this run tries."""
+        return self.forms if self.is_thorough else self.usual_forms or self.forms
 
     def settings(self) -> AbstractContextManager[Any]:
         """Return the context in which each test runs."""
@@ -173,8 +182,10 @@ class Contract:
     arrays: ClassVar[FrontEnd]
 
     @pytest.fixture
-    def front_end(self) -> Iterator[FrontEnd]:
+    def front_end(self, request: pytest.FixtureRequest) -> Iterator[FrontEnd]:
         """The front end, within its settings."""
+        options = request.config.option
+        self.arrays.is_thorough = options.thorough or options.everything
         with self.arrays.settings():
             yield self.arrays
 

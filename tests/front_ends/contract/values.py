@@ -11,6 +11,7 @@ from _support.pairwise import each
 
 from roipool import reference
 
+from .derivatives import TYPICAL
 from .front_end import (
     Contract,
     Form,
@@ -26,7 +27,7 @@ INDICES = np.array([3, 0, 2, 0, 3, 1, 2, 0, 0])
 SHAPE = (5, 3, 8, 9)
 # Boxes that name their image in a column, or lie in a list per image.
 IN_TABLES = [case for case in ALL_CASES if case.op.boxes == "rois"]
-every_form = each(form=lambda front_end, **_: front_end.forms)
+every_form = each(form=lambda front_end, **_: front_end.tried_forms)
 
 
 def given(case: OperationCase, levels: list[Any]) -> Any:
@@ -88,7 +89,7 @@ class Values(Contract):
         terms = np.full_like(expected, np.abs(features).max())
         assert_close(front_end.numpy(found), expected, terms, ulps=40)
 
-    @over(ALL_CASES)
+    @over(ALL_CASES, usual=TYPICAL)
     @each(dtype=lambda front_end, **_: front_end.box_dtypes)
     def test_boxes_and_indices_of_every_type(
         self, front_end: FrontEnd, case: OperationCase, dtype: str
@@ -124,7 +125,7 @@ class Values(Contract):
         for form in forms:
             check_bits(front_end, case.pool(own, form, None), expected)
 
-    @over(ALL_CASES)
+    @over(ALL_CASES, usual=TYPICAL)
     @each(shape=[(2, 0, 8, 9), (2, 3, 0, 9), (2, 3, 8, 0), (2, 3, 8, 9), (0, 3, 8, 9)])
     def test_nothing_to_pool(
         self, front_end: FrontEnd, case: OperationCase, shape: tuple[int, ...]
@@ -200,7 +201,7 @@ class Differentiation(Contract):
             expected.append(case.box_gradient(upstream, plain, *at, **options))
         check_bits(front_end, gradients, expected)
 
-    @over([case for case in IN_TABLES if case.moves])
+    @over([case for case in IN_TABLES if case.moves], usual=TYPICAL)
     def test_gradients_of_boxes_in_every_form(
         self, front_end: FrontEnd, case: OperationCase
     ) -> None:
