@@ -52,7 +52,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def by_front_end(function: Function, *, takes_sequences: bool = False) -> Function:
     """Let a public operation be computed by the front end of its arrays, where they have one.
 
-    An array of NumPy's or CuPy's in the first place decides at once, and pays for no other library.
+    If the first argument is a NumPy or CuPy array, no other library is looked up.
     ``common_library`` finds what does not belong beside it. `takes_sequences` says that the first
     argument may be a list or tuple.
     """

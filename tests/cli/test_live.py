@@ -159,7 +159,7 @@ def without_fused_sums() -> Iterator[None]:
 
 @needs_node
 @pytest.mark.usefixtures("without_fused_sums")
-# Of definitions that read offsets the page has none.
+# The page has no definitions that read offsets.
 @pytest.mark.parametrize(
     "definition", [name for name in TRAITS if name not in (*MOVED, "garden_crop")]
 )

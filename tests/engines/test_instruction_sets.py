@@ -20,8 +20,8 @@ from _support.run_python import run_python
 import roipool
 from roipool import _cpu
 from roipool.systems import SYSTEMS
+from roipool.systems.case import Case
 from roipool.verification.call import run
-from roipool.verification.case import Case
 from roipool.verification.catalogue import ENTRIES, Entry
 
 SETS = _cpu.instruction_sets()

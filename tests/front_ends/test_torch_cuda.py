@@ -19,7 +19,7 @@ from _support import emulator
 from _support.emulator import driver, memory, streams
 from _support.emulator.arithmetic import launches
 from _support.pairwise import each
-from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, Case, PyramidCase, maps
+from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, PyramidTensorCase, TensorCase, maps
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -76,12 +76,12 @@ def cupy() -> Iterator[ModuleType]:
         yield module
 
 
-def family_of(case: Case) -> Any:
+def family_of(case: TensorCase) -> Any:
     name = case.op.forward
     return FAMILIES.get(f"{name}_max" if case.variant.has_argmax else name, FAMILIES[name])
 
 
-def settings_of(case: Case) -> Settings:
+def settings_of(case: TensorCase) -> Settings:
     defaults = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians"}
     defaults["border"] = "constant"
     given = {**defaults, **case.options(), "planes": 2, "depth": SIZE[0]}
@@ -143,7 +143,7 @@ def check_launches(bridge: Pretended) -> None:
     memory_format=FORMATS,
 )
 def test_kernels_compute_what_the_cpu_does(
-    cupy: ModuleType, case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+    cupy: ModuleType, case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
     """Forward and gradients of every operation, through CuPy's arrays."""
     bridge, family = Pretended(), family_of(case)
@@ -159,7 +159,7 @@ def test_kernels_compute_what_the_cpu_does(
 
 @pytest.mark.parametrize("dtype", BYTES, ids=str)
 @pytest.mark.parametrize("case", [case for case in CASES if case.op.dtypes != FLOATS], ids=str)
-def test_bytes_are_read_in_place(cupy: ModuleType, case: Case, dtype: torch.dtype) -> None:
+def test_bytes_are_read_in_place(cupy: ModuleType, case: TensorCase, dtype: torch.dtype) -> None:
     bridge, family, settings = Pretended(), family_of(case), settings_of(case)
     features = (40 * maps(torch.float32)).to(dtype)
     verb = "maximum" if family.is_maximum else "average"
@@ -173,7 +173,7 @@ def test_bytes_are_read_in_place(cupy: ModuleType, case: Case, dtype: torch.dtyp
 
 
 def requests(
-    case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+    case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield every function of a case's family, and its arguments."""
     family, settings = family_of(case), settings_of(case)
@@ -181,7 +181,7 @@ def requests(
     given: list[Tensor] = [features]
     boxes = case.numbers(case.boxes(dtype=torch.float32))
     at: tuple[Any, ...] = (boxes, case.indices(), None)
-    if isinstance(case, PyramidCase):
+    if isinstance(case, PyramidTensorCase):
         at = (*at[:2], case.levels(at[0]))
         given = case.pyramid(features)
     last = memory_format is torch.channels_last
@@ -214,7 +214,7 @@ def close(mine: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance * 8)
 
 
-def pool_by(bridge: Pretended, case: Case, features: Tensor, *at: Tensor | None) -> Any:
+def pool_by(bridge: Pretended, case: TensorCase, features: Tensor, *at: Tensor | None) -> Any:
     """Pool maps by the kernel of an operator."""
     family = family_of(case)
     args = family.to_operator("average", settings_of(case), *at, None, features)
@@ -414,7 +414,7 @@ def replayed(allocator: CachingAllocator, call: Any, pool: memory.Pool) -> tuple
 
 
 @every_case
-def test_graphs_of_torch_keep_their_memory(cupy: ModuleType, case: Case) -> None:
+def test_graphs_of_torch_keep_their_memory(cupy: ModuleType, case: TensorCase) -> None:
     """All that a call allocates is torch's, which keeps what it has given to a capture."""
     family = family_of(case)
     for name, args in requests(case, torch.float32, torch.contiguous_format):
