@@ -98,7 +98,6 @@ def kernels(session: nox.Session, cuda: str) -> None:
         "pytest",
         "--thorough",
         "tests/cuda/test_compile.py",
-        "tests/package/test_headers.py",
         *session.posargs,
     )
 

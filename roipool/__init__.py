@@ -18,6 +18,13 @@ except ImportError as _error:  # private: checkers would count it among the pack
 
 from roipool._front_ends import load_front_ends
 from roipool._lazy import importer_of
+from roipool._masks.crop import crop_masks
+from roipool._masks.paste import (
+    paste_masks,
+    paste_masks_backward,
+    paste_masks_backward_boxes,
+)
+from roipool._masks.run_lengths import masks_to_rle
 from roipool._settings import (
     free_memory,
     get_cache_limit,
@@ -90,6 +97,7 @@ __all__ = [
     "crop_and_resize",
     "crop_and_resize_backward",
     "crop_and_resize_backward_boxes",
+    "crop_masks",
     "deform_roi_pool",
     "deform_roi_pool_backward",
     "deform_roi_pool_backward_mask",
@@ -101,9 +109,13 @@ __all__ = [
     "free_memory",
     "get_cache_limit",
     "get_num_threads",
+    "masks_to_rle",
     "multilevel_roi_align",
     "multilevel_roi_align_backward",
     "multilevel_roi_align_backward_rois",
+    "paste_masks",
+    "paste_masks_backward",
+    "paste_masks_backward_boxes",
     "precise_roi_pool",
     "precise_roi_pool_backward",
     "precise_roi_pool_backward_rois",

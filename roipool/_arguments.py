@@ -47,6 +47,7 @@ MAX_AXIS = 2**31 - 1
 MOST_FRACTION = 10  # of a map's size: boxes that end beyond are taken for pixels
 # Elements: beyond this, sizes in bytes overflow 64 bits.
 MAX_ELEMENTS = 2**59
+MOST_AXES = 5  # of any array
 # A bin's samples are numbered in 32 bits: 2^15 by 2^15 of them.
 MAX_SAMPLING_RATIO = 2**15
 # Types of the sizes of a program that is compiled for any: front ends of compilers add theirs.
@@ -91,9 +92,14 @@ def float_array(
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {kind_of(name, array)}")
     array = library.plain(array)
     dtype = library.dtype(array)
+    takes_bool = "uint8" in dtypes  # masks: bytes that are 0 or 1
+    if takes_bool and dtype.kind == "b":
+        array = library.bytes_of(array)
+        dtype = library.dtype(array)
     if dtype_name(dtype) not in dtypes:
+        allowed = ", ".join((*dtypes, "bool") if takes_bool else dtypes)
         raise TypeError(
-            f"{name} must have dtype {', '.join(dtypes)}, got {shortened(str(dtype))}; "
+            f"{name} must have dtype {allowed}, got {shortened(str(dtype))}; "
             f"convert it, for example {name}{library.to_float32}"
         )
     if array.ndim != dimensions:
@@ -131,7 +137,7 @@ def map_shape(name: str, shape: Any, layout: Layout = "NCHW") -> Shape4:
     images, first, second, third = _sizes(name, shape, "four", layout)
     sizes = (images, first, second, third)
     _check_axes(name, sizes, layout)
-    _check_elements(name, sizes)
+    check_elements(name, sizes)
     return sizes
 
 
@@ -140,24 +146,33 @@ def volume_shape(name: str, shape: Any, layout: VolumeLayout = "NCDHW") -> Shape
     images, first, second, third, fourth = _sizes(name, shape, "five", layout)
     sizes = (images, first, second, third, fourth)
     _check_rows(name, sizes, layout)
-    _check_elements(name, sizes)
+    check_elements(name, sizes)
     return sizes
 
 
 def _sizes(name: str, shape: Any, count: str, layout: str) -> tuple[int, ...]:
     """Return as many non-negative sizes as a layout has axes; `count` is their number in words."""
-    try:
-        sizes = tuple(map(operator.index, itertools.islice(shape, len(layout) + 1)))
-    except (TypeError, NotImplementedError):  # the latter is a memoryview's of several dimensions
-        raise TypeError(f"{name} must be {count} integers, got {shown(shape)}") from None
+    sizes = whole_sizes(name, shape, f"{count} integers", len(layout))
     if len(sizes) != len(layout):
         raise ValueError(f"{name} must be {count} integers in {layout} order, got {shown(shape)}")
-    if min(sizes) < 0:
+    return sizes
+
+
+def whole_sizes(
+    name: str, shape: Any, kind: str = "integers", most: int = MOST_AXES
+) -> tuple[int, ...]:
+    """Return non-negative sizes, of which there may be one more than `most`."""
+    try:
+        sizes = tuple(map(operator.index, itertools.islice(shape, most + 1)))
+    except (TypeError, NotImplementedError):  # the latter is a memoryview's of several dimensions
+        raise TypeError(f"{name} must be {kind}, got {shown(shape)}") from None
+    if min(sizes, default=0) < 0:
         raise ValueError(f"{name} must not have negative sizes, got {shown(sizes)}")
     return sizes
 
 
-def _check_elements(name: str, sizes: Sequence[int]) -> None:
+def check_elements(name: str, sizes: Sequence[int]) -> None:
+    """Check that the bytes of an array of some sizes can be counted."""
     elements = 1
     for size in sizes:  # a loop, which torch's compiler can trace
         elements *= max(size, 1)
@@ -524,6 +539,8 @@ def of_bins(
 def with_offsets(offsets: Array, regions: Regions) -> Regions:
     """Return regions whose boxes have the offsets of their bins, NCHW, behind their corners."""
     library = LIBRARY_OF[type(offsets)] or NUMPY
+    if library is NUMPY:  # known offsets may stand beside traced boxes
+        library = LIBRARY_OF[type(regions.boxes)] or NUMPY
     columns = library.astype(offsets, dtype_of(regions.boxes))
     columns = columns.reshape(offsets.shape[0], math.prod(offsets.shape[1:]))
     return regions._replace(boxes=library.xp().concatenate([regions.boxes, columns], axis=1))
@@ -539,7 +556,8 @@ def tables(name: str, items: Sequence[Any], columns: int) -> list[Array]:
 
 def joined_regions(parts: Sequence[Array], columns: int, dtype: np.dtype[Any]) -> Regions:
     """Return the boxes of several images, one table each, as one table."""
-    library = LIBRARY_OF[type(parts[0])] or NUMPY if parts else NUMPY
+    libraries = [LIBRARY_OF[type(part)] or NUMPY for part in parts]
+    library = next((each for each in libraries if each is not NUMPY), NUMPY)  # some may be known
     tables = [coordinates(part, dtype) for part in parts]
     return Regions(*library.concatenate(tables, columns, real_dtype(dtype)))
 
@@ -815,17 +833,21 @@ DTYPE_NAMES: dict[Any, str] = {"bfloat16": "bfloat16"}
 
 def pooled_dtype(value: Any, features: str) -> str:
     """Return the name of the dtype that pooled values are to have, given that of the features."""
-    allowed = allowed_dtypes(features)
-    try:
-        name = DTYPE_NAMES.get(value) or np.dtype(value).name
-    except (TypeError, ValueError):
-        name = ""
-    if value is None or name not in allowed:
+    allowed, name = allowed_dtypes(features), name_of_dtype(value)
+    if name not in allowed:
         raise TypeError(
             f"dtype must be None or {', '.join(allowed)} for {features} features, got "
             f"{shown(value)}"
         )
     return name
+
+
+def name_of_dtype(value: Any) -> str:
+    """Return the name of a dtype that a caller asks for; nothing if it is none."""
+    try:
+        return DTYPE_NAMES.get(value) or ("" if value is None else np.dtype(value).name)
+    except (TypeError, ValueError):
+        return ""
 
 
 def output(

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -6,6 +6,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from roipool._arguments import Regions
 from roipool._layout import Shape4
+from roipool._masks.request import Pasting
 from roipool._pooling import Pooling
 
 Array = NDArray[Any]
@@ -14,6 +15,8 @@ def definition_traits() -> dict[str, tuple[str, int, int]]: ...
 def openmp_threads() -> int: ...
 def has_openmp() -> bool: ...
 def lacks_openmp() -> bool: ...
+def use_pool(chosen: bool) -> None: ...
+def uses_pool() -> bool: ...
 
 MAX_THREADS: int
 
@@ -74,6 +77,34 @@ class PreparedCall:
         threads: int,
     ) -> bool: ...
 
+class KernelLaunch:
+    def __init__(
+        self,
+        launcher: int,
+        function: int,
+        grid: tuple[int, int, int, int],
+        structure: bytes,
+        offsets: tuple[int, int, int, int, int],
+        tasks_of_box: int,
+        table_item: int,
+        map_item: int,
+    ) -> None: ...
+
+class AverageLaunches:
+    def __init__(self, make: Callable[..., KernelLaunch | None], channels_last: bool) -> None: ...
+    def __call__(
+        self,
+        kind: Any,
+        shape: Sequence[int],
+        boxes: int,
+        gpu: int,
+        stream: int,
+        features: int,
+        table: int,
+        out: int,
+    ) -> bool: ...
+
+def rounded_up(count: int) -> int: ...
 def keep_options(kept: bool) -> None: ...
 
 class KeptCalls:
@@ -103,3 +134,10 @@ def argmax_positions(
 def argmax_at(
     y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
 ) -> Array: ...
+def paste(masks: Array, boxes: Array, pasting: Pasting, out: Array) -> None: ...
+def paste_backward(grad_output: Array, boxes: Array, pasting: Pasting, out: Array) -> None: ...
+def paste_backward_boxes(
+    grad_output: Array, masks: Array, boxes: Array, pasting: Pasting, out: Array
+) -> None: ...
+def run_lengths(masks: Array, boxes: Array, pasting: Pasting) -> tuple[list[bytes], Array]: ...
+def paste_windows(shape: Sequence[int], boxes: Array, pasting: Pasting) -> Array: ...

@@ -22,6 +22,7 @@ from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX
 from libc.string cimport memcpy, memset, strcpy
+from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 cnp.import_array()
@@ -68,9 +69,20 @@ cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int built_with_openmp
     int one_thread_chosen
     int _openmp_threads "roipool::openmp_threads" () noexcept
-    bint prepare_for_forks() noexcept
     int swap_thread_limit(int) noexcept
     int limited_threads(int) noexcept
+
+
+cdef extern from "kernels/cpu/forks.h" namespace "roipool" nogil:
+    bint prepare_for_forks() noexcept
+
+
+cdef extern from "kernels/cpu/pool.h" namespace "roipool" nogil:
+    cppclass atomic_bool "std::atomic<bool>":
+        bint load() noexcept
+        void store(bint) noexcept
+
+    atomic_bool& _uses_pool "roipool::uses_pool" () noexcept
 
 
 cdef extern from "kernels/config.h" namespace "roipool" nogil:
@@ -83,7 +95,7 @@ cdef extern from "kernels/cpu/float_environment.h" namespace "roipool" nogil:
     void leave_standard_floats(FloatEnvironment) noexcept
 
 
-cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
+cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
     cdef enum Storage:
         float16_storage, bfloat16_storage, float32_storage, float64_storage
 
@@ -149,9 +161,9 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         int samples_per_ratio
         int max_per_cell
 
-    int definition_count
-    const DefinitionRow* definition_rows
-    void arrange_bins(Request*, Job*)
+    int number_of_definitions() noexcept
+    const DefinitionRow* rows_of_definitions() noexcept
+    void arrange_described_bins(Request*, Job*)
     wide_int bins_of_box(const Job&)
 
     cdef enum Operation:
@@ -180,18 +192,18 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
 
     void begin_call(Call*, Operation, const Engine*, Level*, int, Watch*)
 
+    cdef struct Execution:
+        pass
+
+    void take_part_in_call(Execution*, int) noexcept
+    Status execute_whole_call(Call*, void (*)(Execution*, int) noexcept nogil) noexcept
+    void* handler_for_xla(Status (*)(Call*, int) noexcept nogil) noexcept
+    int usable_engines(const Engine**)
+
 
 cdef extern from "kernels/cpu/core_cache.h" namespace "roipool" nogil:
     wide_int core_cache_bytes() noexcept
     void _suppose_core_cache "roipool::suppose_core_cache" (wide_int) noexcept
-
-
-cdef extern from "kernels/cpu/execute.h" namespace "roipool" nogil:
-    cdef struct Execution:
-        pass
-
-    void take_part(Execution*, int) noexcept
-    Status execute_call(Call*, void (*)(Execution*, int) noexcept nogil) noexcept
 
 
 cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
@@ -202,13 +214,6 @@ cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
 
 cdef extern from "kernels/cpu/xla_ffi.h" namespace "roipool::xla" nogil:
     const int interface_major, oldest_minor, newest_minor
-
-cdef extern from "kernels/cpu/xla.h" namespace "roipool" nogil:
-    void* _xla_handler "roipool::xla_handler" (Status (*)(Call*, int) noexcept nogil) noexcept
-
-
-cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
-    int usable_engines(const Engine**)
 
 
 # Settings, set by `_settings`. Each is one word that a call reads once, so that a change from
@@ -233,13 +238,13 @@ _FEATURE_STORAGE = {"uint8": stored_as_uint8, "int8": stored_as_int8}  # of othe
 def definition_traits():
     """Return kind, samples_per_ratio and max_per_cell of each row of kernels/definitions.h."""
     rows = {}
-    for i in range(definition_count):
-        row = definition_rows[i]
+    for i in range(number_of_definitions()):
+        row = rows_of_definitions()[i]
         rows[row.name.decode()] = (row.kind.decode(), row.samples_per_ratio, row.max_per_cell)
     return rows
 
 
-_DEFINITIONS = {definition_rows[i].name.decode(): i for i in range(definition_count)}
+_DEFINITIONS = {name: i for i, name in enumerate(definition_traits())}
 
 
 def openmp_threads():
@@ -294,6 +299,16 @@ def limit_threads(int number):
 def num_threads():
     """Return how many threads a call may use."""
     return usable_threads()
+
+
+def use_pool(bint chosen):
+    """Choose the threads of calls: those of a pool, or of a parallel region of OpenMP."""
+    _uses_pool().store(chosen)
+
+
+def uses_pool():
+    """Return whether calls have the threads of a pool."""
+    return bool(_uses_pool().load())
 
 
 def refuse_calls(reason):
@@ -532,11 +547,11 @@ cdef void start_threads(Execution* execution, int threads) noexcept nogil:
     """Let threads take part in a call: this one is the lead."""
     cdef int member
     for member in prange(threads, num_threads=threads, schedule="static", chunksize=1):
-        take_part(execution, member)
+        take_part_in_call(execution, member)
 
 
 cdef Status execute(Call* call) noexcept nogil:
-    return execute_call(call, start_threads)
+    return execute_whole_call(call, start_threads)
 
 
 cdef Status run_level(Operation operation, Level* level) except *:
@@ -591,6 +606,11 @@ cdef int threads_for(const Call& call, int limit) noexcept nogil:
     for i in range(call.level_count):
         work += (call.levels[i].job.boxes * call.levels[i].job.channels
                  * bins_of_box(call.levels[i].job))
+    return threads_for_work(work, limit)
+
+
+cdef int threads_for_work(wide_int work, int limit) noexcept nogil:
+    """Return the number of threads for so many values that are computed."""
     return <int>max(1, min(limit, work // work_of_thread))
 
 
@@ -603,7 +623,7 @@ cdef Status execute_for_xla(Call* call, int running) noexcept nogil:
 
 def xla_handler():
     """Return the handler of calls in XLA's programs."""
-    return PyCapsule_New(_xla_handler(&execute_for_xla), "xla._CUSTOM_CALL_TARGET", NULL)
+    return PyCapsule_New(handler_for_xla(&execute_for_xla), "xla._CUSTOM_CALL_TARGET", NULL)
 
 
 # The versions of XLA's interface that the handler was compared with: major, and those of minor.
@@ -665,7 +685,7 @@ cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
     request.boxes = address(boxes)
     request.images = level.job.box_image
     level.job.box_row = <wide_int*>address(rows)
-    arrange_bins(request, &level.job)
+    arrange_described_bins(request, &level.job)
 
 
 cdef set_depth(Depth* depth, options):
@@ -1137,6 +1157,178 @@ cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
     run_level(operation, level)
 
 
+include "_launches.pxi"
+
+
+# ---- Masks, pasted into pictures. A request is a `roipool._masks.request.Pasting`.
+
+cdef extern from "kernels/cpu/mask_call.h" namespace "roipool" nogil:
+    cdef enum PasteRule:
+        paste_faded, paste_cut, paste_resized
+
+    cdef enum MaskStorage:
+        mask_float16, mask_bfloat16, mask_float32, mask_float64, mask_uint8, mask_bool
+
+    cdef enum MaskOperation:
+        masks_paste, masks_backward, masks_backward_boxes, masks_encode
+
+    cdef struct PixelRange:
+        wide_int begin, end
+
+    cdef cppclass RunLengths:
+        string text
+        wide_int area
+
+    cdef struct MaskJob:
+        MaskStorage cell_storage, output_storage
+        bint double_precision
+        PasteRule rule
+        wide_int frame
+        wide_int masks, mask_rows, mask_columns
+        const void* cells
+        const void* boxes
+        wide_int rows, columns, first_row, first_column
+        double threshold, factor
+        void* output
+        const void* grad_output
+        double* grad_boxes
+        RunLengths* run_lengths
+
+    cdef struct MaskCall:
+        int threads
+        wide_int bytes
+
+    void begin_mask_call(MaskCall*, MaskOperation, const MaskJob&, Watch*)
+    void window_of_mask(const MaskJob&, wide_int, PixelRange*)
+    Status execute_mask_call(MaskCall*, void (*)(Execution*, int) noexcept nogil) noexcept
+
+
+_PASTE_RULES = {"faded": paste_faded, "cut": paste_cut, "resized": paste_resized}
+_MASK_STORAGE = {
+    "float16": mask_float16,
+    "bfloat16": mask_bfloat16,
+    "int16": mask_bfloat16,  # its bits, as of maps
+    "float32": mask_float32,
+    "float64": mask_float64,
+    "uint8": mask_uint8,
+    "bool": mask_bool,
+}
+
+
+cdef describe_masks(MaskJob* job, shape, boxes, pasting):
+    """Set the masks' shape, the boxes, and the part of a picture. The caller keeps `boxes`."""
+    memset(job, 0, sizeof(MaskJob))
+    job.masks, *_, job.mask_rows, job.mask_columns = shape
+    job.boxes = address(boxes)
+    job.double_precision = boxes.dtype == FLOAT64
+    job.rule = <PasteRule><int>_PASTE_RULES[pasting.rule]
+    job.frame = pasting.frame
+    job.rows, job.columns = pasting.size
+    job.first_row, job.first_column = pasting.origin
+    job.threshold, job.factor = pasting.threshold or 0.0, pasting.factor
+
+
+cdef set_cells(MaskJob* job, masks):
+    job.cell_storage = <MaskStorage><int>_MASK_STORAGE[dtype_name(masks.dtype)]
+    job.cells = address(masks)
+
+
+cdef set_pasted(MaskJob* job, pasted):
+    job.output_storage = <MaskStorage><int>_MASK_STORAGE[dtype_name(pasted.dtype)]
+
+
+cdef run_masks(MaskOperation operation, MaskJob* job):
+    """Execute a call; raise what went wrong."""
+    cdef MaskCall call
+    cdef Watch watch
+    cdef Status status
+    global latest_asks
+    if refusal is not None:
+        raise ValueError(refusal)
+    start_watch(&watch)
+    begin_mask_call(&call, operation, job[0], &watch)
+    call.threads = threads_for_work(job.masks * job.rows * job.columns, usable_threads())
+    with nogil:
+        status = execute_mask_call(&call, start_threads)
+    if watch.asks:
+        latest_asks = watch.asks
+    if status == status_no_memory:
+        raise MemoryError(f"a call needs {call.bytes} bytes of scratch memory for each thread")
+    raise_if_interrupted(&watch)
+
+
+def paste(masks, boxes, pasting, out):
+    """Paste masks into a picture each."""
+    cdef MaskJob job
+    if out.size:
+        describe_masks(&job, masks.shape, boxes, pasting)
+        set_cells(&job, masks)
+        set_pasted(&job, out)
+        job.output = address(out)
+        run_masks(masks_paste, &job)
+
+
+def paste_backward(grad_output, boxes, pasting, out):
+    """Write the gradient of pasted masks with respect to the masks."""
+    cdef MaskJob job
+    if out.size:
+        describe_masks(&job, out.shape, boxes, pasting)
+        set_pasted(&job, grad_output)
+        job.cell_storage = job.output_storage
+        job.grad_output, job.output = address(grad_output), address(out)
+        run_masks(masks_backward, &job)
+
+
+def paste_backward_boxes(grad_output, masks, boxes, pasting, out):
+    """Write the gradient of pasted masks with respect to the numbers of their boxes."""
+    cdef MaskJob job
+    sums = np.zeros(out.shape, np.float64)
+    if out.size and masks.size:
+        describe_masks(&job, masks.shape, boxes, pasting)
+        set_cells(&job, masks)
+        set_pasted(&job, grad_output)
+        job.grad_output, job.grad_boxes = address(grad_output), <double*>address(sums)
+        run_masks(masks_backward_boxes, &job)
+    with np.errstate(over="ignore"):
+        out[...] = sums
+
+
+def run_lengths(masks, boxes, pasting):
+    """Return COCO's compressed run lengths of each mask, and its pixels."""
+    cdef MaskJob job
+    cdef vector[RunLengths] found = vector[RunLengths](len(masks))
+    cdef size_t i
+    describe_masks(&job, masks.shape, boxes, pasting)
+    set_cells(&job, masks)
+    job.run_lengths = found.data()
+    if job.masks:
+        run_masks(masks_encode, &job)
+    areas = np.array([found[i].area for i in range(found.size())], np.int64)
+    counts = []
+    for i in range(found.size()):  # not all twice in memory
+        counts.append(<bytes>found[i].text)
+        found[i].text = string()
+    return counts, areas
+
+
+def paste_windows(shape, boxes, pasting):
+    """Return the pixels of masks of a shape: first row and column, end of rows and columns."""
+    cdef MaskJob job
+    cdef PixelRange window[2]
+    cdef wide_int i
+    describe_masks(&job, shape, boxes, pasting)
+    windows = np.zeros((job.masks, 4), np.int64)
+    cdef wide_int* to = <wide_int*>address(windows)
+    for i in range(job.masks):
+        window_of_mask(job, i, window)
+        to[4 * i], to[4 * i + 1] = window[0].begin, window[1].begin
+        to[4 * i + 2], to[4 * i + 3] = window[0].end, window[1].end
+    return windows
+
+
+if not instruction_sets():
+    raise ImportError("roipool was built with ROIPOOL_BUILD_ISA for an instruction set that this "
+                      "processor lacks: install it again without that variable")
 use_instruction_set(instruction_sets()[0])
 set_main_thread(threading.main_thread().ident)
 if not prepare_for_forks():

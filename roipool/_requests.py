@@ -1,8 +1,4 @@
-"""Shared by front ends: the contract of `ops/`, requests, and functions with signatures.
-
-JAX's front end makes its requests here (`RequestsOf`); PyTorch's has its own, of the dispatcher's
-types. Both take their public functions from here.
-"""
+"""PyTorch's front end: the contract of `ops/`, and functions with signatures."""
 
 from __future__ import annotations
 
@@ -10,13 +6,12 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from roipool import _arguments as check
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 from roipool._errors import with_name
-from roipool._layout import Shape4, height_width
-from roipool._pooling import MaxRules, Pooling, check_sizes
+from roipool._layout import height_width
 from roipool.ops import multilevel_roi_align as multilevel
 
 Arguments = Mapping[str, Any]
@@ -58,70 +53,6 @@ def bins_of(op: Op, given: Arguments) -> tuple[int, int]:
     return height_width(given[op.form.grad_output].shape, check.layout(given["layout"]))
 
 
-class Request(NamedTuple):
-    """The part of a call that is no array; hashable, so that compiled calls can hold it.
-
-    Attributes
-    ----------
-    operation : str
-        The public function, for messages.
-    columns : int
-        Numbers of a box.
-    moves_with_boxes : bool
-        Whether pooled values follow the boxes, rather than jump from cell to cell.
-    pooling : Pooling
-        The request to an engine.
-    """
-
-    operation: str
-    columns: int
-    moves_with_boxes: bool
-    pooling: Pooling
-
-    @property
-    def of_tangent(self) -> Request:
-        """The request for a change of the maps: bins outside them have a change of 0."""
-        return self._replace(pooling=self.pooling._replace(empty_value=0.0))
-
-    def refusal(self, what: str) -> NotImplementedError:
-        """Return the error for a derivative that no kernel computes."""
-        return NotImplementedError(f"{self.operation}: roipool computes no {what}")
-
-
-class RequestsOf:
-    """Makes the requests of one operation from the arguments of its public functions."""
-
-    def __init__(self, op: Op) -> None:
-        module = numpy_functions(op)
-        self.op = op
-        self._definition = module.definition
-        self._placing = tuple(inspect.signature(module.definition).parameters)
-        self._rules: MaxRules = getattr(module, "RULES", MaxRules())
-        self._by_numbers = {variant.by_numbers for variant in op.variants.values()} - {None}
-        self._choices = choices_of(op)
-
-    def has_argmax(self, given: Arguments) -> bool:
-        """Return whether the arguments ask for a maximum."""
-        return variant_of(self.op, self._choices, given).has_argmax
-
-    def request(self, given: Arguments, shape: Shape4, size: tuple[int, int]) -> Request:
-        """Return the request for maps of a shape, in the layout of the arguments."""
-        op, layout = self.op, check.layout(given["layout"])
-        # What a gradient does not take does not matter to it, or is its only choice.
-        choices = {name: allowed[0] for name, allowed in self._choices.items()}
-        values = {"spatial_scale": 1.0, **choices, **given}
-        scales = values.get("spatial_scales", ())
-        if scales:
-            values["spatial_scale"] = scales[0]
-        definition = self._definition(*(values[name] for name in self._placing))
-        has_filling = op.filling is not None and op.filling in given
-        filling = check.any_float(str(op.filling), given[str(op.filling)]) if has_filling else 0.0
-        pooling = Pooling(definition, size, layout, filling, self._rules, scales)
-        check_sizes("features", shape, op.size, pooling)
-        moves = definition.name in self._by_numbers
-        return Request(op.forward, op.form.numbers(size), moves, pooling)
-
-
 def _stars(parameters: list[inspect.Parameter]) -> list[str]:
     """Return the text before each parameter: a star before the first keyword-only one."""
     by_name = [each.kind is each.KEYWORD_ONLY for each in parameters]
@@ -130,17 +61,12 @@ def _stars(parameters: list[inspect.Parameter]) -> list[str]:
     ]
 
 
-def never() -> bool:
-    """Return False."""
-    return False
-
-
 def with_signature_of(
     like: Callable[..., Any],
     compute: Callable[[Arguments], Any],
     package: str,
     what: str,
-    is_compiling: Callable[[], bool] = never,
+    is_compiling: Callable[[], bool] = lambda: False,
 ) -> Callable[..., Any]:
     """Return a function with the name and the arguments of NumPy's; `what` are its arrays.
 
@@ -187,7 +113,7 @@ def public_functions(
     assign_levels: Compute,
     package: str,
     what: str,
-    is_compiling: Callable[[], bool] = never,
+    is_compiling: Callable[[], bool] = lambda: False,
 ) -> dict[str, Callable[..., Any]]:
     """Return a front end's functions by name.
 

@@ -61,6 +61,7 @@ def facts() -> dict[str, Any]:
         "processor": processor(),
         "processors_usable": usable_processors(),
         "openmp": _cpu.has_openmp(),
+        "team": "pool" if _cpu.uses_pool() else "openmp",
         "threads": get_num_threads(),
         "threads_from": threads_source(),
         "waiting": waiting_policies(),
@@ -147,8 +148,7 @@ def described(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     plural = "" if report["threads"] == 1 else "s"
     yield "OpenMP", f"{openmp}, {report['threads']} thread{plural}: {report['threads_from']}"
     if report["openmp"]:
-        policies = ", ".join(f"{name}={value}" for name, value in report["waiting"].items())
-        yield "idle threads", policies or f"wait as OpenMP does ({', '.join(WAITING)} are not set)"
+        yield "idle threads", _of_idle_threads(report)
     sets = ", ".join(report["instruction_sets"])
     forced = ", forced by ROIPOOL_ISA" if report["ROIPOOL_ISA"] else ""
     yield "instruction set", f"{report['instruction_set']}{forced}; usable: {sets}"
@@ -168,6 +168,13 @@ def described(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"GPU {number}", f"{device['name']}, compute capability {capability}, {size:.1f} GiB"
     if report["no_gpu"]:
         yield "GPU", f"none: {report['no_gpu']}"
+
+
+def _of_idle_threads(report: dict[str, Any]) -> str:
+    if report["team"] == "pool":
+        return "sleep: a pool of threads, not OpenMP's"
+    policies = ", ".join(f"{name}={value}" for name, value in report["waiting"].items())
+    return policies or f"wait as OpenMP does ({', '.join(WAITING)} are not set)"
 
 
 def processor() -> str:

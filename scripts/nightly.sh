@@ -2,12 +2,12 @@
 # Proves a commit in depth, in some forty minutes on two processors: every night, and before a
 # release, beyond what `.ci/run` checks of each commit. Builds the documentation; compares
 # 9,000 random calls with the oracle and one another, the CUDA kernels' registers, the engine's
-# instructions and the work for many threads with the committed tables; runs the tests that README's
-# command leaves out, the kernels on the emulator under sanitizers, all tests and random calls of the
-# front ends beside the libraries they serve, and the types that users see. Works on a clean clone of
-# HEAD, so it needs git, Python 3.11 or later and a C++ compiler, nothing else; fails when anything
-# fails. A compiler that brings no sanitizers is no failure, nor is a machine that cannot have PyTorch
-# or has no valgrind: a line says what was left out.
+# instructions and the work for many threads with the committed tables; runs all tests with those
+# that README's command leaves out, the kernels on the emulator under sanitizers, all tests and random
+# calls of the front ends beside the libraries they serve, and the types that users see. Works on a
+# clean clone of HEAD, so it needs git, Python 3.11 or later and a C++ compiler, nothing else; fails
+# when anything fails. A compiler that brings no sanitizers is no failure, nor is a machine that
+# cannot have PyTorch or has no valgrind: a line says what was left out.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/steps.sh
 . scripts/steps.sh
@@ -55,8 +55,8 @@ step "CUDA kernels: registers and spills"
 step "random calls against the oracle and one another"
 finish calls
 
-step "tests of the tools, and those that take long: what README's test command leaves out"
-"$work/user/bin/pytest" --quiet -n auto --thorough -m "thorough and not gpu" --durations=30 \
+step "tests: those that README's command leaves out, and the others in more types and layouts"
+"$work/user/bin/pytest" --quiet -n auto --thorough -m "not gpu" --durations=30 \
   --durations-min=5 -p no:cacheprovider
 
 if command -v valgrind >/dev/null; then

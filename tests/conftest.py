@@ -56,7 +56,8 @@ def same_threads_after() -> Iterator[None]:
 @contextmanager
 def available(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Make a backend available, or skip the test."""
-    found = Backend(request.param, request.config.getoption("everything"))
+    options = request.config.option
+    found = Backend(request.param, options.everything, options.thorough)
     if found.name != "emulator":
         yield found
         return

@@ -11,13 +11,12 @@ from pathlib import Path
 import roipool
 from roipool._gradients import gradient_names, published_of
 from roipool.systems import SYSTEMS, System, oracle_of
-from roipool.tools.random_calls.front_ends import COMPAT_LIBRARIES, FRONT_END_ROWS
+from roipool.tools.random_calls.front_ends import DIFFERENTIATED
 
 COLUMNS = (
     "oracle",
     "function",
     "gradients",
-    "arrays",
     "stored results of",
     "compared with installed",
 )
@@ -37,7 +36,7 @@ def table() -> str:
         functions.items(), key=lambda item: oracles.index(item[0][0])
     ):
         rows = [SYSTEMS[name] for name in names]
-        cells = _gradients(rows), _arrays(names), _stored(rows, of_files), _installed(rows)
+        cells = _gradients(rows), _stored(rows, of_files), _installed(rows)
         lines.append(f"| {' | '.join([f'`{oracle}`', f'`{function}`', *cells])} |")
     head = f"| {' | '.join(COLUMNS)} |"
     return "\n".join([head, "|---" * len(COLUMNS) + "|", *lines])
@@ -46,16 +45,15 @@ def table() -> str:
 def gradients() -> str:
     """Return the table of the gradients of every function and layer of `roipool.compat`.
 
-    It has a column for each library whose random calls, and contract, are of these functions.
+    It has a column for each library that differentiates.
     """
-    libraries = [NAMES[library] for library in COMPAT_LIBRARIES]
+    libraries = [NAMES[library] for library in DIFFERENTIATED]
     head = ["function", "by", "NumPy, CuPy", *libraries]
     forwards = dict.fromkeys(row.forward for row in SYSTEMS.values() if "." in row.forward)
     lines = [line for name in forwards for line in _gradients_of(name, len(libraries))]
     return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines])
 
 
-# The libraries of random calls whose arrays are differentiated.
 NAMES = {"torch": "PyTorch", "jax": "JAX"}
 
 
@@ -86,7 +84,7 @@ def releases() -> dict[str, str]:
 
 def files_of(row: System) -> set[str]:
     """Return the files of stored results of a system."""
-    return {answer.system for answer in row.goldens.values()} | {*row.stored}
+    return {answer.file for answer in row.goldens.values()} | {*row.stored}
 
 
 def _gradients(rows: list[System]) -> str:
@@ -94,12 +92,6 @@ def _gradients(rows: list[System]) -> str:
     return ", ".join(
         word for word, field in fields.items() if any(getattr(row, field) for row in rows)
     )
-
-
-def _arrays(names: list[str]) -> str:
-    """Return the array libraries: those of random calls of front ends, beside NumPy and CuPy."""
-    of_compat = ", ".join(["NumPy, CuPy", *(NAMES[library] for library in COMPAT_LIBRARIES)])
-    return "all" if set(names) & set(FRONT_END_ROWS) else of_compat
 
 
 def _stored(rows: list[System], of_files: dict[str, str]) -> str:

@@ -50,6 +50,9 @@ class Library(Protocol):
     def astype(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return an array in a dtype: the same one if it has it already."""
 
+    def bytes_of(self, array: Any) -> Any:
+        """Return an array of bool as uint8, without a copy where the library has a way."""
+
     def xp(self) -> ModuleType:
         """Return the library's namespace, whose functions are named as NumPy's."""
 

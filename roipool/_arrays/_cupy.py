@@ -74,6 +74,11 @@ to_float32 = ".astype(np.float32)"
 beside: tuple[type, ...] = ()
 
 
+def bytes_of(array: Any) -> Any:
+    """Return an array of bool as its bytes."""
+    return array.view(np.uint8)
+
+
 def owned(array: Any) -> Any:
     """Return the array."""
     return array

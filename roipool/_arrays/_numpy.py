@@ -64,6 +64,11 @@ def astype(array: Any, dtype: np.dtype[Any]) -> Array:
         return array.astype(dtype, copy=False)
 
 
+def bytes_of(array: Any) -> Array:
+    """Return an array of bool as its bytes."""
+    return array.view(np.uint8)
+
+
 def owned(array: Any) -> Any:
     """Return the array."""
     return array

@@ -22,10 +22,12 @@ import numpy as np
 
 from roipool._addresses import CUPY_EXTRAS
 from roipool._arguments import Regions
+from roipool._cpu import rounded_up
 from roipool._cuda import launch
+from roipool._cuda import masks as pastes
 from roipool._cuda.arguments import Argument
 from roipool._cuda.launch import Defines, LaunchConfig, Launches
-from roipool._cuda.partition import SHARED_BYTES, Limits, Sizes, rounded_up
+from roipool._cuda.partition import SHARED_BYTES, Limits, Sizes
 from roipool._cuda.source import OPTIONS, kernel_source
 from roipool._definitions import Definition
 from roipool._layout import (
@@ -37,6 +39,7 @@ from roipool._layout import (
     nchw_view,
     nhwc_view,
 )
+from roipool._masks.request import Pasting
 from roipool._pooling import Pooling
 
 try:
@@ -94,6 +97,11 @@ def limits_of(number: int) -> Limits:
     )
 
 
+def with_advice(error: PermissionError) -> PermissionError:
+    """Return an error of CuPy's cache of kernels that says what to set."""
+    return PermissionError(error.errno, f"{error.strerror}: {CACHE}")
+
+
 @cache
 def allow_shared_memory(function: Any, number: int) -> None:
     """Let the blocks of a kernel have all the shared memory of the current GPU, of this number.
@@ -125,7 +133,7 @@ class Kernel(NamedTuple):
             try:
                 function(blocks, threads, arguments, shared_mem=shared)
             except PermissionError as error:  # from the first launch, which compiles
-                raise PermissionError(error.errno, f"{error.strerror}: {CACHE}") from error
+                raise with_advice(error) from error
 
 
 class Kernels(NamedTuple):
@@ -367,6 +375,52 @@ def argmax_at(y: Array, x: Array, regions: Regions, pooling: Pooling, input_shap
         kernels = kernels_for(launch.argmax_kernel, sizes, "identify_argmax")
         run(kernels, regions, cupy.ascontiguousarray(y), cupy.ascontiguousarray(x), argmax)
     return argmax
+
+
+def paste(masks: Array, boxes: Array, pasting: Pasting, out: Array) -> None:
+    """Paste masks, (K, h, w), into a picture each."""
+    if out.size:
+        kinds = pastes.name_of(masks), pastes.name_of(out)
+        grid = pastes.lines(masks.shape, pasting)
+        run_paste("paste", kinds, grid, (masks, boxes, out), masks.shape, pasting)
+
+
+def paste_backward(grad_output: Array, boxes: Array, pasting: Pasting, out: Array) -> None:
+    """Write the gradient of pasted masks with respect to the masks."""
+    if out.size:
+        kinds = pastes.name_of(out), pastes.name_of(out)
+        grid = pastes.blocks_of_threads(out.size)
+        run_paste("paste_backward", kinds, grid, (grad_output, boxes, out), out.shape, pasting)
+
+
+def paste_backward_boxes(
+    grad_output: Array, masks: Array, boxes: Array, pasting: Pasting, out: Array
+) -> None:
+    """Write the gradient of pasted masks with respect to the numbers of their boxes."""
+    if not (masks.size and grad_output.size):
+        out[...] = 0
+    elif out.size:
+        kinds = pastes.name_of(masks), pastes.name_of(masks)
+        arrays = grad_output, masks, boxes, out
+        grid = pastes.blocks(len(masks))
+        run_paste("paste_backward_boxes", kinds, grid, arrays, masks.shape, pasting)
+
+
+def run_paste(
+    name: str,
+    kinds: tuple[str, str],
+    grid: tuple[int],
+    arrays: Sequence[Array],
+    shape: tuple[int, ...],
+    pasting: Pasting,
+) -> None:
+    """Launch a kernel that pastes masks of a shape, for the types of masks and pictures."""
+    check_device(arrays[0].data.device_id)
+    function = function_of(pastes.FILE, name, tuple(pastes.defines(*kinds).items()))
+    *inputs, out = arrays
+    held = [cupy.ascontiguousarray(each) for each in inputs]
+    given = (*held, out, pastes.argument(tuple(shape), pasting))
+    function(grid, (pastes.THREADS,), given, shared_mem=pastes.SHARED_BYTES)
 
 
 # ---- Beside an engine

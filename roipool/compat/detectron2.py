@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,8 +17,11 @@ from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
+from roipool._masks import request as mask_arguments
+from roipool._masks.paste import pasted
+from roipool._masks.request import Pasting
 from roipool._pooling import Call, Pooling, check_sizes
-from roipool._types import ArrayT
+from roipool._types import ArrayT, Numbers
 from roipool.compat import _conventions as conventions
 from roipool.compat import _detectron2_rotated, torchvision
 from roipool.compat._layers import Layer
@@ -67,6 +71,7 @@ def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definiti
     return conventions.roi_align_definition(scale, sampling_ratio, aligned)
 
 
+@dataclass(eq=False, repr=False)
 class ROIAlign(torchvision.RoIAlign):
     """``detectron2.layers.ROIAlign(output_size, spatial_scale, sampling_ratio, aligned=True)``.
 
@@ -84,14 +89,7 @@ class ROIAlign(torchvision.RoIAlign):
              [12., 13.]]]], dtype=float32)
     """
 
-    def __init__(
-        self,
-        output_size: int | Sequence[int],
-        spatial_scale: float,
-        sampling_ratio: int,
-        aligned: bool = True,
-    ) -> None:
-        super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
+    aligned: bool = True
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
@@ -104,6 +102,7 @@ class ROIAlign(torchvision.RoIAlign):
         return _roi_align_backward(grad_output, rois, input_shape, *options)
 
 
+@dataclass(eq=False, repr=False)
 class ROIAlignRotated(Layer):
     """``detectron2.layers.ROIAlignRotated(output_size, spatial_scale, sampling_ratio)``.
 
@@ -130,12 +129,9 @@ class ROIAlignRotated(Layer):
              [13.,  8.]]]], dtype=float32)
     """
 
-    def __init__(
-        self, output_size: int | Sequence[int], spatial_scale: float, sampling_ratio: int
-    ) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
+    output_size: int | Sequence[int]
+    spatial_scale: float
+    sampling_ratio: int
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`.
@@ -463,3 +459,73 @@ def _powers_of_two(scales: Sequence[float]) -> tuple[float, ...]:
     )
     _levels.successive_halves("scales", numbers)
     return numbers
+
+
+@for_every_array
+def _paste_masks_in_image(
+    masks: ArrayT, boxes: Numbers, image_shape: Sequence[int], threshold: float
+) -> ArrayT:
+    """Return what :func:`paste_masks_in_image` returns, for a table of boxes."""
+    with Call(masks=masks, boxes=boxes) as call:
+        cells, _ = mask_arguments.masks("masks", masks)
+        if cells.shape[1] != cells.shape[2]:
+            raise ValueError(f"masks must be square, got shape {tuple(cells.shape)}")
+        size = check.size_pair("image_shape", image_shape)
+        limit = check.real_number("threshold", threshold)
+        table = mask_arguments.boxes("boxes", boxes, cells.shape[0], call.library.dtype(cells))
+        dtype = np.dtype(bool if limit >= 0 else np.uint8)
+        pasting = Pasting(size, threshold=limit if limit >= 0 else None, factor=255.0)
+        return pasted(call, cells, (), table, pasting, dtype)
+
+
+def paste_masks_in_image(
+    masks: ArrayT, boxes: Any, image_shape: Sequence[int], threshold: float = 0.5
+) -> ArrayT:
+    """Paste masks like ``detectron2.layers.paste_masks_in_image``.
+
+    Parameters
+    ----------
+    masks : ndarray
+        Shape (K, M, M) or (K, 1, M, M); float16, bfloat16, float32, float64, uint8 or bool.
+    boxes : array_like
+        Shape (K, 4): x1, y1, x2, y2 in pixels; or detectron2's ``Boxes``.
+    image_shape : (int, int)
+        Rows and columns of the picture.
+    threshold : float
+        The least value that is set. Below 0 values from 0 to 1 are returned as 0 to 255, cut to
+        whole numbers.
+
+    Returns
+    -------
+    ndarray
+        Shape (K, rows, columns); bool, or uint8 for a threshold below 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    See Also
+    --------
+    roipool.paste_masks : To floats, or to a piece for each mask; with gradients.
+    roipool.masks_to_rle : To run lengths.
+
+    Notes
+    -----
+    Values are those of detectron2 on a GPU. On a CPU it cuts the fade of a mask at one pixel around
+    its box: binary masks of thresholds from 0.5 on are the same, bytes differ beyond that pixel.
+    Boxes without area, for which detectron2 divides by 0, paste nothing; values beyond a byte
+    become its least or greatest. Of no masks the result is bool, too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import detectron2
+    >>> masks = np.ones((1, 2, 2), np.float32)
+    >>> detectron2.paste_masks_in_image(masks, [[1, 1, 3, 3]], (4, 5)).astype(int)
+    array([[[0, 0, 0, 0, 0],
+            [0, 1, 1, 0, 0],
+            [0, 1, 1, 0, 0],
+            [0, 0, 0, 0, 0]]])
+    """
+    return _paste_masks_in_image(masks, getattr(boxes, "tensor", boxes), image_shape, threshold)

@@ -20,6 +20,7 @@ from roipool._arguments import Regions
 from roipool._arrays import NUMPY, parts_of, refuse_masks
 from roipool._dtypes import POOLED_DTYPES
 from roipool._layout import Shape4
+from roipool._masks.request import Pasting
 from roipool._pooling import Call, Pooling, pooled_shape
 from roipool.dask import _namespace
 
@@ -49,6 +50,11 @@ def astype(array: Any, dtype: np.dtype[Any]) -> Any:
         return array
     convert = partial(NUMPY.astype, dtype=dtype)
     return array.map_blocks(convert, dtype=dtype) if is_dask(array) else convert(array)
+
+
+def bytes_of(array: Any) -> Any:
+    """Return an array of bool as its bytes."""
+    return array.map_blocks(NUMPY.bytes_of, dtype=np.uint8)
 
 
 def is_dask(value: Any) -> bool:
@@ -170,6 +176,20 @@ def positions_of_rows(argmax: NDArray[Any], *args: Any) -> tuple[Any, Any]:
     return Call().argmax_positions(np.ascontiguousarray(argmax), *args)
 
 
+def filled_chunk(
+    function: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    arrays: Sequence[Any],
+    request: Pasting,
+) -> Any:
+    """Return what a function of NumPy's engine fills for the rows of a chunk."""
+    block, *others = arrays
+    out = NUMPY.empty(shape, dtype)
+    getattr(NUMPY.engine, function)(*_read([block]), *others, request, out)
+    return out
+
+
 # ---- Tasks
 
 
@@ -232,7 +252,7 @@ def _in_order(pooled: Array, order: NDArray[np.int64]) -> Array:
     return pooled if (np.diff(order) > 0).all() else pooled[np.argsort(order, kind="stable")]
 
 
-class _Verbs:
+class _DaskVerbs:
     """The functions of ``roipool._pooling.Verbs``: those of forwards."""
 
     def average(self, features: Sequence[Any], regions: Regions, pooling: Pooling) -> Array:
@@ -261,6 +281,25 @@ class _Verbs:
         y, x = (da.concatenate(part) for part in zip(*parts, strict=True))
         return y, x
 
+    def filled(
+        self,
+        function: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        arrays: Sequence[Any],
+        request: Pasting,
+    ) -> Array:
+        """Return an array that tasks fill: one for each chunk of rows of the first of `arrays`."""
+        first, *others = arrays
+        task, parts = dask.delayed(filled_chunk), []
+        ends, counts = np.cumsum(first.chunks[0]), first.chunks[0]
+        for block, end, count in zip(first.to_delayed().ravel(), ends, counts, strict=True):
+            rows = slice(end - count, end)
+            own = (count, *shape[1:])
+            values = task(function, own, dtype, [block, *(each[rows] for each in others)], request)
+            parts.append(da.from_delayed(values, own, dtype))
+        return da.concatenate(parts)
+
     def rounded(self, values: Any, dtype: np.dtype[Any]) -> Array:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
         if values.dtype == dtype:
@@ -276,4 +315,4 @@ class _Verbs:
 NO_GRADIENTS = (
     "gradients take no Dask arrays, which have none: compute them, or call it on each chunk"
 )
-verbs = _Verbs()
+verbs = _DaskVerbs()

@@ -1,8 +1,9 @@
-"""JAX: the operations of roipool for JAX arrays, with derivatives, under every transformation.
+"""JAX: what serves its arrays, with derivatives, under every transformation.
 
-``roipool.roi_align(array, ...)`` and the other operations call the functions of this package, which
-have the same arguments except `out`; functions of ``roipool.compat`` take JAX arrays, too. They
-work within ``jit``, ``grad``, ``vjp``, ``jvp``, ``vmap`` and ``checkpoint``.
+``roipool.roi_align(array, ...)`` and every other function of ``roipool`` and ``roipool.compat``
+take JAX arrays; :func:`call` computes them. They work within ``jit``, ``grad``, ``vjp``, ``jvp``,
+``vmap`` and ``checkpoint``. Importing this package registers the handler that programs call: import
+it before calling a loaded program of ``jax.export``.
 
 Where values are not known, for example under ``jit``, only shapes and dtypes are checked: a box
 whose batch index is out of range is pooled to 0 and has no gradient.
@@ -10,11 +11,9 @@ whose batch index is out of range is pooled to 0 and has no gradient.
 
 from __future__ import annotations
 
-from roipool.jax._calls import call
-from roipool.jax._operations import FUNCTIONS
+from roipool.jax._calls import call as call
 from roipool.jax._transport import register_if_known, transport
 
 register_if_known()
-globals().update(FUNCTIONS)
 
-__all__ = [*FUNCTIONS, "call", "transport"]
+__all__ = ["transport"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
+from roipool import _arguments as check
+from roipool._arrays import LIBRARY_OF, NUMPY, parts_of
+from roipool._dlpack import is_exchangeable
 from roipool._errors import with_name
 from roipool._gradients import (
     PublishedCall,
@@ -25,7 +29,7 @@ from roipool._gradients import (
     published_of,
     signature_of,
 )
-from roipool.jax._operations import FUNCTIONS, host_values
+from roipool.jax import _library
 from roipool.jax._rounding import evaluate
 
 Array = Any
@@ -34,8 +38,6 @@ Function = Callable[..., Any]
 
 def call(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Compute a public function; errors begin with its name."""
-    if function.__name__ in FUNCTIONS and function.__module__.startswith("roipool.ops."):
-        return FUNCTIONS[function.__name__](*args, **kwargs)
     try:
         return _called(function, dict(signature_of(function).bind(*args, **kwargs).arguments))
     except (TypeError, ValueError) as error:
@@ -45,25 +47,119 @@ def call(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 def _called(function: Function, given: dict[str, Any]) -> Any:
     if given.get("out") is not None:
         raise TypeError("out must be None for JAX arrays, which do not change")
+    _check_dtype(given.get("dtype"))
+    place = _place_of_results(given)
     arguments, arrays = _taken(given, _is_array)
     values = [_known_values(each) for each in arrays]
     if all(each is not None for each in values):
-        return _like(arrays[0], _computed(function, _put(arguments, values)))
-    features, names = features_of(function), gradient_names(function)
-    own = {
-        name: value if name == features else _mapped(value, _if_known)
-        for name, value in given.items()
-    }
-    if names is not None:
-        own = {
-            name: value if name in names else _mapped(value, _refusing(function.__name__, name))
-            for name, value in own.items()
-        }
+        like = arrays[0] if place is None else place
+        return _like(like, _computed(function, _put(arguments, values)))
+    own, name = _with_allowed_derivatives(function, given), function.__name__
     published = published_of(function)
     if published is not None and not (call := published.of((), own)).is_derivative:
-        return call.asked(_with_published_gradient(call))
+        return call.asked(_with_published_gradient(call, name))
     arguments, arrays = _taken(own, _is_array)
-    return _traced(lambda *arrays: _computed(function, _put(arguments, arrays)), arrays)
+    return _traced(name, lambda *arrays: _computed(function, _put(arguments, arrays)), arrays)
+
+
+def _check_dtype(dtype: Any) -> None:
+    """Check that JAX has the dtype that pooled values are to have."""
+    try:
+        is_double = dtype is not None and np.dtype(dtype) == check.FLOAT64
+    except TypeError:  # the function says so
+        return
+    if is_double and jax.dtypes.canonicalize_dtype(check.FLOAT64) != check.FLOAT64:
+        raise TypeError(
+            "dtype must not be float64 with JAX's 32-bit types; "
+            'jax.config.update("jax_enable_x64", True) has it'
+        )
+
+
+def _place_of_results(given: Mapping[str, Any]) -> Array | None:
+    """Return the first array that must stay on its device, if there is one.
+
+    Raises
+    ------
+    TypeError
+        If an argument, or an item beside JAX arrays in a list, is neither JAX's nor NumPy's.
+    ValueError
+        If arrays that must stay on their devices are on several.
+    """
+    first: tuple[str, Array] | None = None
+    for argument, value in given.items():
+        parts = parts_of(value)
+        takes_numbers = not (isinstance(value, (list, tuple)) and any(map(_is_array, parts)))
+        for number, part in enumerate(parts):
+            name = argument if parts is not value else f"{argument}[{number}]"
+            if not _is_array(part):
+                _refuse_other(name, part, takes_numbers=takes_numbers)
+            elif _is_fixed(part):
+                first = first or (name, part)
+                (own,), (expected,) = part.devices(), first[1].devices()
+                if own != expected:
+                    raise ValueError(
+                        f"{name} must be on the device of {first[0]}, {expected}, got {own}"
+                    )
+    return None if first is None else first[1]
+
+
+def _is_fixed(array: Array) -> bool:
+    """Return whether an array's values are on one device, where they must stay."""
+    return not isinstance(array, jax.core.Tracer) and array.committed and len(array.devices()) == 1
+
+
+def _refuse_other(name: str, value: Any, *, takes_numbers: bool) -> None:
+    kind = type(value)
+    library = LIBRARY_OF[kind]
+    if library is None:
+        is_other = is_exchangeable(kind) or not (takes_numbers or isinstance(value, (list, tuple)))
+    else:
+        is_other = library is not NUMPY
+    if is_other:
+        raise TypeError(
+            f"{name} must be a {_library.array}, as other arguments are; got "
+            f"{kind.__module__}.{kind.__name__}"
+        )
+
+
+def _with_allowed_derivatives(function: Function, given: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments through which only those derivatives flow that the function has.
+
+    Features and boxes of ``roipool`` that have no gradient are constant. A function of ``compat``
+    refuses to be differentiated by them. Known values become NumPy's, so that they are checked.
+    """
+    maps = ("features", features_of(function))
+    own = {
+        name: value if name in maps else _mapped(value, _if_known) for name, value in given.items()
+    }
+    if function.__module__.startswith("roipool.ops."):
+        fixed = _constant_arguments(function)
+        return {
+            name: _mapped(value, _constant) if name in fixed else value
+            for name, value in own.items()
+        }
+    names = gradient_names(function)
+    if names is None:
+        return own
+    return {
+        name: value if name in names else _mapped(value, _refusing(function.__name__, name))
+        for name, value in own.items()
+    }
+
+
+@functools.cache
+def _constant_arguments(function: Function) -> frozenset[str]:
+    """Return the arguments of an operation, or of a gradient of it, that have no gradient."""
+    module, name = vars(sys.modules[function.__module__]), function.__name__
+    forward = inspect.unwrap(module[name.partition("_backward")[0]])
+    names = gradient_names(forward)
+    if names is None:  # operations that it calls know
+        return frozenset()
+    return frozenset(signature_of(forward).parameters) - frozenset(names)
+
+
+def _constant(value: Any) -> Any:
+    return jax.lax.stop_gradient(value) if _is_differentiable(value) else value
 
 
 def _computed(function: Function, given: dict[str, Any]) -> Any:
@@ -118,7 +214,7 @@ def _known_values(array: Array) -> Any:
     if isinstance(array, jax.core.Tracer) or len(array.devices()) > 1:
         return None
     is_real = not jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended)
-    return host_values(array) if is_real else None
+    return _library.checked_values(array) if is_real else None
 
 
 def _if_known(value: Any) -> Any:
@@ -151,10 +247,10 @@ def _like(array: Array, results: Any) -> Any:
 # ---- Traced calls
 
 
-def _traced(function: Callable[..., Any], arrays: Sequence[Array]) -> Any:
-    """Return a function of arrays whose values are not known.
+def _traced(name: str, function: Callable[..., Any], arrays: Sequence[Array]) -> Any:
+    """Return what a public function computes of arrays whose values are not known.
 
-    It computes with the types of 64 bits that its system has, whatever JAX's setting.
+    It computes in the types that NumPy's functions have, whatever JAX's settings.
     """
     form: list[Any] = []
 
@@ -164,15 +260,20 @@ def _traced(function: Callable[..., Any], arrays: Sequence[Array]) -> Any:
         form.append(own)
         return found
 
-    with jax.enable_x64(True):
-        program = jax.make_jaxpr(compute)(*arrays)
-        results = evaluate(program.jaxpr, program.consts, arrays)
-    return _put(form[-1], [_canonical(each) for each in results])
+    token = _library.OPERATION.set(name)
+    try:
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+            program = jax.make_jaxpr(compute)(*arrays)
+            results = evaluate(program.jaxpr, program.consts, arrays)
+    finally:
+        _library.OPERATION.reset(token)
+    return _put(form[-1], [_canonical(jnp.asarray(each)) for each in results])
 
 
 def _canonical(array: Array) -> Array:
-    array = jnp.asarray(array)
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+    """Return an array in the dtype that JAX's setting for 64 bits leaves it."""
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    return array if dtype == array.dtype else array.astype(dtype)
 
 
 @functools.cache
@@ -206,10 +307,10 @@ def _is_differentiable(value: Any) -> bool:
 
 @jax.tree_util.register_static
 class _Needed(tuple[bool, ...]):
-    """Of which arrays of a call gradients are needed."""
+    """Which arrays of a call need gradients."""
 
 
-def _with_published_gradient(call: PublishedCall) -> Any:
+def _with_published_gradient(call: PublishedCall, name: str) -> Any:
     """Return all results of a function whose gradients are functions of their own."""
     given = call.arrays
     places = [place for place, each in enumerate(given) if _is_array(each)]
@@ -221,11 +322,11 @@ def _with_published_gradient(call: PublishedCall) -> Any:
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]
     def compute(*parts: Array) -> Any:
-        return _traced(lambda *parts: call.results(whole(parts, given)), parts)
+        return _traced(name, lambda *parts: call.results(whole(parts, given)), parts)
 
     def forward(*parts: Any) -> Any:
         values = [each.value for each in parts]
-        results = _traced(lambda *parts: call.results(whole(parts, given)), values)
+        results = _traced(name, lambda *parts: call.results(whole(parts, given)), values)
         more = results[1:] if isinstance(results, tuple) else ()
         return results, (values, more, _Needed(each.perturbed for each in parts))
 
@@ -238,7 +339,7 @@ def _with_published_gradient(call: PublishedCall) -> Any:
             parts, results = arrays[: len(values)], arrays[len(values) :]
             return call.gradients(gradient, whole(parts, given), results, flags)
 
-        found = _traced(gradients, (gradient, *values, *more))
+        found = _traced(name, gradients, (gradient, *values, *more))
         return tuple(
             None if found[place] is None else found[place].astype(value.dtype)
             for place, value in zip(places, values, strict=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
@@ -16,18 +17,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from roipool import _arguments as check
 from roipool import _cpu
 from roipool._arguments import Regions
 from roipool._arrays import NUMPY
-from roipool._definitions import MOVES_WITH_BOXES
-from roipool._dtypes import dtype_name, real_dtype
+from roipool._dtypes import BYTES, dtype_name, real_dtype
 from roipool._layout import Shape4, cells
+from roipool._masks.request import Pasting
 from roipool._pooling import Pooling
-from roipool._requests import Request
-from roipool.jax import _namespace, _operations
-from roipool.jax._transport import on_host
+from roipool.jax import _namespace
+from roipool.jax._primitives import bind
+from roipool.jax._transport import Request, on_host
 
 Array = Any
+
+# The public function that is being traced.
+OPERATION: ContextVar[str] = ContextVar("operation")
 
 engine = None
 array = "JAX array"
@@ -54,6 +59,11 @@ def astype(array: Array, dtype: np.dtype[Any]) -> Array:
     return array if array.dtype == dtype else array.astype(dtype)
 
 
+def bytes_of(array: Array) -> Array:
+    """Return an array of bool as bytes."""
+    return array.astype(np.uint8)
+
+
 def device(array: Array) -> AbstractContextManager[Any] | None:
     """Return None: new arrays lie where those lie that they are computed from."""
     return None
@@ -73,8 +83,18 @@ def plain(array: Array) -> Array:
     return array
 
 
-readable = table = astype
-owned = plain
+def readable(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array in a dtype; whole numbers beyond it become its largest."""
+    if array.dtype.kind == "u" and dtype.kind == "i":
+        largest = min(np.iinfo(array.dtype).max, np.iinfo(dtype).max)
+        array = array.clip(0, largest)
+    return astype(array, dtype)
+
+
+table = readable
+
+
+owned = plain  # known regions stay NumPy's until a primitive gets them
 
 
 def swapped_pairs(table: Array) -> Array:
@@ -89,7 +109,15 @@ def boxes_and_images(rows: Array, images: int) -> tuple[Array, Array, int]:
     return rows[:, 1:], rows[:, 0], wrong
 
 
-checked_values = _operations.host_values
+def checked_values(array: Array) -> np.ndarray[Any, Any] | None:
+    """Return an array's values where they are known, and on the host; else None."""
+    if isinstance(array, np.ndarray):
+        return array
+    if isinstance(array, jax.core.Tracer):
+        return None
+    if any(device.platform != "cpu" for device in array.devices()):
+        return None
+    return np.asarray(array)
 
 
 def host_copy(array: Array) -> np.ndarray[Any, Any]:
@@ -111,64 +139,43 @@ class _Verbs:
 
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Array:
         """Return pooled values: weighted averages, from the map of each box's level."""
-        boxes, indices, levels = regions
-        request = _request(regions, pooling)
-        if levels is None:
-            return _operations.average(features[0], boxes, indices, request=request)
-        return _operations.average_levels([*features], boxes, indices, levels, request=request)
+        at = _operands(regions, features[0].shape[0])
+        return bind("average", _request(pooling), *map(jnp.asarray, features), *at)[0]
 
     def average_backward(
         self, grad_output: Array, regions: Regions, pooling: Pooling, shapes: Sequence[Shape4]
     ) -> list[Array]:
         """Return the gradient of an average with respect to each of the maps of such shapes."""
-        boxes, indices, levels = regions
-        request, sizes = _request(regions, pooling), tuple(map(tuple, shapes))
-        if levels is None:
-            found = _operations.average_backward(
-                grad_output, boxes, indices, request=request, shape=sizes[0]
-            )
-            return [found]
-        return _operations.average_levels_backward(
-            grad_output, boxes, indices, levels, request=request, shapes=sizes
-        )
+        sizes = tuple(map(_plain_shape, shapes))
+        at = _operands(regions, sizes[0][0])
+        gradient = jnp.asarray(grad_output)
+        return bind("average_backward", _request(pooling), gradient, *at, shapes=sizes)
 
     def average_backward_boxes(
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
     ) -> Array:
         """Return the gradient of an average with respect to each number of each box."""
-        boxes, indices, levels = regions
-        request = _request(regions, pooling)
-        if levels is None:
-            return _operations.box_gradient(
-                grad_output, features[0], boxes, indices, request=request
-            )
-        return _operations.levels_box_gradient(
-            grad_output, [*features], boxes, indices, levels, request=request
+        maps, at = (
+            map(jnp.asarray, (grad_output, *features)),
+            _operands(regions, features[0].shape[0]),
         )
+        return bind("box_gradient", _request(pooling), *maps, *at)[0]
 
     def maximum(self, features: Array, regions: Regions, pooling: Pooling) -> tuple[Array, Array]:
         """Return maxima and their argmax."""
-        boxes, indices, _ = regions
-        pooled, argmax = _operations.maximum(
-            features, boxes, indices, request=_request(regions, pooling)
-        )
+        at = _operands(regions, features.shape[0])
+        pooled, argmax = bind("maximum", _request(pooling), jnp.asarray(features), *at)
         return pooled, argmax
 
     def maximum_backward(
         self, grad_output: Array, argmax: Array, regions: Regions, pooling: Pooling, shape: Shape4
     ) -> Array:
         """Return the gradient of a maximum with respect to the features."""
-        boxes, indices, _ = regions
         limit = cells(shape, pooling.layout) if pooling.rules.argmax_is_cell else None
-        return _operations.maximum_backward(
-            grad_output,
-            argmax,
-            boxes,
-            indices,
-            request=_request(regions, pooling),
-            shape=tuple(shape),
-            limit=limit,
-        )
+        given = jnp.asarray(grad_output), _chosen(jnp.asarray(argmax), limit)
+        sizes = (_plain_shape(shape),)
+        at = _operands(regions, shape[0])
+        return bind("maximum_backward", _request(pooling), *given, *at, shapes=sizes)[0]
 
     def argmax_positions(
         self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
@@ -199,14 +206,76 @@ class _Verbs:
         at = regions.boxes, regions.batch_indices
         return on_host(compute, [kind], y, x, *at, method="sequential")[0]
 
+    def filled(
+        self,
+        function: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        arrays: Sequence[Array],
+        request: Pasting,
+    ) -> Array:
+        """Return an array that a function of an engine fills, a row for each row of `arrays`."""
+
+        def compute(*values: Any) -> Any:
+            out = _cpu.empty_array(shape, dtype)
+            held = [np.ascontiguousarray(each) for each in values]
+            getattr(_cpu, function)(*held, request, out)
+            return [out]
+
+        kind = jax.ShapeDtypeStruct(shape, dtype)
+        return on_host(compute, [kind], *arrays, method="sequential")[0]
+
     def rounded(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
-        return _operations.rounded(values, dtype_name(dtype))
+        if dtype_name(dtype) in BYTES:
+            limits = jnp.iinfo(dtype)
+            values = jnp.rint(jnp.clip(jnp.nan_to_num(values), limits.min, limits.max))
+        return values.astype(dtype)
 
 
-def _request(regions: Regions, pooling: Pooling) -> Request:
-    name = pooling.definition.name
-    return Request(name, regions.boxes.shape[1], name in MOVES_WITH_BOXES, pooling)
+def _request(pooling: Pooling) -> Request:
+    return Request(OPERATION.get(), pooling)
+
+
+def _plain_shape(shape: Shape4) -> Shape4:
+    """Return a shape as a plain tuple, which compiled calls can be found by."""
+    first, second, third, fourth = shape
+    return first, second, third, fourth
+
+
+def _operands(regions: Regions, images: int) -> list[Array]:
+    """Return regions as primitives take them: no derivative is one by an index or a level."""
+    boxes, indices, levels = regions
+    found = [boxes, _image_numbers(_constant(indices), images)]
+    if levels is not None:  # those beyond 32 bits stay beyond all maps
+        found.append(levels.clip(-1, check.MAX_AXIS).astype(np.int32))
+    return [*map(jnp.asarray, found)]
+
+
+def _constant(array: Array) -> Array:
+    return array if isinstance(array, np.ndarray) else jax.lax.stop_gradient(array)
+
+
+def _image_numbers(numbers: Array, images: int) -> Array:
+    """Return batch indices as int32, -1 where they name no image."""
+    functions = np if isinstance(numbers, np.ndarray) else jnp
+    is_image = (numbers >= 0) & (numbers < images)
+    if numbers.dtype.kind == "f":
+        is_image &= numbers == functions.floor(numbers)
+    named = functions.where(is_image, numbers, 0).astype(np.int32)
+    return named - (~is_image).astype(np.int32)
+
+
+def _chosen(argmax: Array, limit: int | None) -> Array:
+    """Return an argmax as primitives take it; `limit` is how many cells it may name.
+
+    Below -1 and beyond the map nothing may be written; kernels check numbers of samples themselves.
+    """
+    # A number beyond 32 bits must not wrap to another index.
+    held = jnp.iinfo(argmax.dtype)
+    chosen = jnp.clip(argmax, max(held.min, -2), min(held.max, check.MAX_AXIS)).astype(jnp.int32)
+    beyond = chosen < -1 if limit is None else (chosen < 0) | (chosen >= limit)
+    return jnp.where(beyond, -1, chosen)
 
 
 def _host_regions(arrays: Sequence[Any], images: int) -> tuple[list[Any], Regions]:

@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +20,44 @@ import numpy as np
 
 from roipool import _cpu
 from roipool._arguments import Regions
-from roipool._definitions import TRAITS, Depth
+from roipool._definitions import MOVES_WITH_BOXES, TRAITS, Depth
 from roipool._dtypes import POOLED_DTYPES
-from roipool._pooling import maximum_backward, needs_no_boxes
-from roipool._requests import Request
+from roipool._pooling import Pooling, maximum_backward, needs_no_boxes
 from roipool._settings import NON_TEMPORAL_BYTES, check_environment
 
 Results = Sequence[jax.ShapeDtypeStruct]
 Shapes = Sequence[tuple[int, ...]]
 Array = Any
+
+
+class Request(NamedTuple):
+    """The part of a kernel's call that is no array; hashable, so that compiled calls can hold it.
+
+    Attributes
+    ----------
+    operation : str
+        The public function, for messages.
+    pooling : Pooling
+        The request to an engine.
+    """
+
+    operation: str
+    pooling: Pooling
+
+    @property
+    def moves_with_boxes(self) -> bool:
+        """Whether pooled values follow the boxes, rather than jump from cell to cell."""
+        return self.pooling.definition.name in MOVES_WITH_BOXES
+
+    @property
+    def of_tangent(self) -> Request:
+        """The request for a change of the maps: bins outside them have a change of 0."""
+        return self._replace(pooling=self.pooling._replace(empty_value=0.0))
+
+    def refusal(self, what: str) -> NotImplementedError:
+        """Return the error for a derivative that no kernel computes."""
+        return NotImplementedError(f"{self.operation}: roipool computes no {what}")
+
 
 TARGET = "roipool_cpu"
 NO_DEPTH = Depth(0, 0, 0, 1.0, 1.0)  # of maps, which are no volumes

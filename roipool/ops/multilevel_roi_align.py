@@ -199,7 +199,13 @@ def multilevel_roi_align(
     >>> roipool.multilevel_roi_align([fine, coarse], rois, 1, (1 / 8, 1 / 16), 2).ravel()
     array([2., 1.], dtype=float32)
     """
-    with _call(features, rois=rois, batch_indices=batch_indices, levels=levels, out=out) as call:
+    with Call(
+        features=check.sequence("features", features),
+        rois=rois,
+        batch_indices=batch_indices,
+        levels=levels,
+        out=out,
+    ) as call:
         layout = check.layout(layout)
         maps = check.pyramid("features", check.numbered("features", features), layout)
         placed, scales = _placed(len(maps), spatial_scales, sampling_ratio, aligned)
@@ -348,8 +354,12 @@ def multilevel_roi_align_backward_rois(
     >>> roipool.multilevel_roi_align_backward_rois(grad_output, features, box, (1, 1 / 2))
     array([[0.5, 0. , 0.5, 0. ]])
     """
-    with _call(
-        features, grad_output=grad_output, rois=rois, batch_indices=batch_indices, levels=levels
+    with Call(
+        grad_output=grad_output,
+        features=check.sequence("features", features),
+        rois=rois,
+        batch_indices=batch_indices,
+        levels=levels,
     ) as call:
         layout = check.layout(layout)
         maps = check.pyramid("features", check.numbered("features", features), layout)
@@ -360,10 +370,6 @@ def multilevel_roi_align_backward_rois(
         check.same_dtype("grad_output", gradient, "features[0]", maps[0])
         regions = _on_levels(call, regions, levels, scales)
         return call.average_backward_boxes(gradient, maps, regions, pooling)
-
-
-def _call(features: Any, **arrays: Any) -> Call:
-    return Call(features=check.sequence("features", features), **arrays)
 
 
 def _placed(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from roipool.compat import _detectron2_rotated as compat
+from roipool.torch._mask_overrides import replace_masks_of_detectron2
 from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
 
 # ---- detectron2's operators, in terms of roipool's functions
@@ -70,7 +71,8 @@ def _install(stack: ExitStack) -> None:
     for name, schema in SCHEMAS.items():
         if not hasattr(torch.ops.detectron2, name):
             library.define(name + schema)
-    register_kernels("detectron2", library, KERNELS)
+    devices = register_kernels("detectron2", library, KERNELS)
+    replace_masks_of_detectron2(stack, devices)
 
 
 OVERRIDE = Override("detectron2's operators of rotated boxes", _install)
@@ -84,6 +86,9 @@ def override_detectron2() -> Overriding:
     detectron2's compiled part, ``detectron2._C``, need not be there: where it is not, the operators
     exist within the context only. It is logged (INFO). Contexts may be nested.
     ``override_detectron2().enable()`` opens one for the rest of the process.
+
+    Its masks are pasted by roipool, too (``paste_masks_in_image``), and cut out as targets
+    (``BitMasks.crop_and_resize``).
 
     detectron2's other layers of regions, ``ROIAlign`` and ``ROIPool``, are torchvision's operators:
     for them there is :func:`override_torchvision`.

@@ -20,6 +20,7 @@ from roipool import _cpu, _levels
 from roipool._arguments import Regions
 from roipool._dtypes import BYTES, numpy_dtype
 from roipool._layout import Layout, Shape4, nchw_view, nhwc_view
+from roipool._masks.request import Pasting
 from roipool._pooling import Pooling
 from roipool.torch import _namespace
 from roipool.torch._autograd import call, device_of_plain, transforms_are_active
@@ -31,6 +32,7 @@ from roipool.torch._namespace import DTYPES, tensor_dtype
 from roipool.torch._namespace import concatenate as join
 from roipool.torch._operators import on_device
 from roipool.torch._positions import argmax_at, argmax_positions
+from roipool.torch._rows import filled_rows
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 OTHERS = {torch.complex64: "complex64", torch.complex128: "complex128"}
@@ -120,6 +122,11 @@ def check_address(name: str, tensor: Tensor) -> None:
         raise TypeError(f"{name} must be a dense tensor, got a {kind} one{way}")
     if device_of_plain(tensor) is not None:
         check_memory(**{name: tensor})
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """Return a tensor of bool as its bytes."""
+    return tensor.view(torch.uint8)
 
 
 def plain(tensor: Tensor) -> Tensor:
@@ -259,6 +266,20 @@ class _Verbs:
         none = corners.new_zeros(corners.shape[0], dtype=torch.int64)
         found: Tensor = _levels.levels_by_area(corners.double(), none, areas)
         return found
+    def filled(
+        self,
+        function: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        arrays: Sequence[Tensor],
+        request: Pasting,
+    ) -> Tensor:
+        """Return a tensor that a function of an engine fills, a row for each row of `arrays`."""
+        own = tensor_dtype(dtype)
+        is_recorded = own.is_floating_point and torch.is_grad_enabled()
+        if is_recorded and any(each.requires_grad for each in arrays):
+            raise TypeError("tensors must not require a gradient here: detach them")
+        return filled_rows(function, request.text(), shape, own, arrays)
 
     def rounded(self, values: Tensor, dtype: np.dtype[Any]) -> Tensor:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from roipool.compat import torchvision as compat
+from roipool.torch._mask_overrides import replace_masks_of_torchvision
 from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
 from roipool.torch._torchvision_pyramids import replace_pooling
 
@@ -166,6 +167,7 @@ def _install(stack: ExitStack) -> None:
     devices = register_kernels("torchvision", library, KERNELS)
     _keep_to_the_operator(stack, devices)
     replace_pooling(stack, devices)
+    replace_masks_of_torchvision(stack, devices)
 
 
 def _keep_to_the_operator(stack: ExitStack, devices: set[str]) -> None:
@@ -193,7 +195,10 @@ OVERRIDE = Override("torchvision's ROI operators", _install)
 def override_torchvision() -> Overriding:
     """Let roipool compute torchvision's ROI operators, forward and backward.
 
-    They are ``roi_align``, ``roi_pool``, ``ps_roi_align`` and ``ps_roi_pool``.
+    They are ``roi_align``, ``roi_pool``, ``ps_roi_align`` and ``ps_roi_pool``. So are two functions
+    of its Mask R-CNN, which paste masks into the picture and cut targets out:
+    ``paste_masks_in_image`` and ``project_masks_on_boxes``. Programs that are traced or compiled
+    keep those.
 
     Within the context torchvision's own operators, on the CPU, and on GPUs where there is CuPy, are
     computed by roipool, for all threads of the process; after it by torchvision again. Models stay

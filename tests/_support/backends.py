@@ -42,9 +42,10 @@ class Backend:
     "emulator" runs the CUDA backend on the CPU: see the package of that name.
     """
 
-    def __init__(self, name: str, everything: bool = False) -> None:
+    def __init__(self, name: str, everything: bool = False, thorough: bool = False) -> None:
         self.name = name
         self.everything = everything  # whether pytest runs with --everything
+        self.thorough = thorough or everything  # or with --thorough
 
     @property
     def is_gpu(self) -> bool:

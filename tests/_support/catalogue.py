@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from _support.backends import Backend
 from _support.pairwise import each
+from roipool.systems.case import LAYOUTS as LAYOUTS
+from roipool.systems.case import in_layout as in_layout
 from roipool.systems.core import OPERATIONS as OPERATIONS
 from roipool.systems.core import VARIANTS as VARIANTS
 from roipool.verification.call import to_nchw as to_nchw
-from roipool.verification.case import LAYOUTS as LAYOUTS
-from roipool.verification.case import in_layout as in_layout
+from roipool.verification.catalogue import ENTRIES
 
 Array = NDArray[Any]
 
@@ -32,8 +33,8 @@ def _of_dtypes(*names: str) -> Any:
 
 
 # Kernel files are specialised for a definition and, independently, for a type and a layout. By
-# default the emulator therefore runs an operation only in the first form and in one of the others,
-# in rotation; `scripts/nightly.sh` runs every file in all forms, under sanitizers.
+# default the emulator therefore runs an operation only in the first form; with --thorough also in
+# one of the others, in rotation. `scripts/nightly.sh` runs every file in all forms, sanitized.
 FORMS = list(itertools.product(("float32", "float16", "float64", "bfloat16"), LAYOUTS))
 
 
@@ -42,22 +43,38 @@ def is_computed(
 ) -> bool:
     """Return whether a test runs in a type and layout on a backend by default."""
     if backend.name != "emulator" or backend.everything:
-        return True
+        return backend.name != "cpu" or backend.thorough or _is_its_turn(dtype, layout, turn)
     first, *others = FORMS
-    form = (dtype.name, layout)
-    return form == first or (turn is not None and form == others[turn % len(others)])
+    chosen = [first]
+    if backend.thorough and turn is not None:
+        chosen.append(others[turn % len(others)])
+    return (dtype.name, layout) in chosen
+
+
+def _is_its_turn(dtype: np.dtype[Any], layout: str, turn: int | None) -> bool:
+    """Return whether NumPy arrays are tested in this form: float32, and other types by turns."""
+    if turn is None:
+        return True
+    others = [name for name in DTYPES if name != "float32"]
+    if dtype.name == "float32":
+        return layout == LAYOUTS[turn % 2]
+    return dtype.name == others[turn % len(others)] and layout == LAYOUTS[turn // 2 % 2]
 
 
 def every_form(turn: int | None = None, dtypes: Sequence[str] = tuple(DTYPES)) -> Any:
     """Return a decorator that runs a test in every type and layout selected by `is_computed`.
 
+    On NumPy arrays these are float32 and another type, each in one layout, by turns.
     The test's argument `name`, the name of an operation, selects the form on the emulator; without
     it only the first form runs. The test's backend is the fixture `backend` or `gpu`.
     """
 
     def where(dtype: np.dtype[Any], layout: str, name: str = "", **fixtures: Any) -> bool:
+        backend, entry = _backend_of(fixtures), fixtures.get("entry")
         at = turn + OPERATIONS.index(name) if name and turn is not None else turn
-        return is_computed(_backend_of(fixtures), dtype, layout, at)
+        if at is not None and entry is not None and backend.name == "cpu":
+            at += ENTRIES.index(entry)
+        return is_computed(backend, dtype, layout, at)
 
     return each(where, layout=LAYOUTS, dtype={name: DTYPES[name] for name in dtypes})
 

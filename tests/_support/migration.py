@@ -34,6 +34,8 @@ def names() -> dict[str, Any]:
     tubes = np.column_stack([images, boxes[:, :2] / 4, depth[:, 0], boxes[:, 2:] / 4, depth[:, 1]])
     return {
         "x": x,
+        "masks": rng.random((7, 1, 28, 28), dtype=np.float32),
+        "pictures": rng.random((2, 256, 256)) > 0.5,
         "scores": rng.standard_normal((2, 2 * 49, 16, 16), dtype=np.float32),
         "x_nhwc": np.ascontiguousarray(x.transpose(0, 2, 3, 1)),
         "boxes": boxes,

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from roipool.torch._families import FAMILIES, VERBS, Family
 
-from .tensors import Case
+from .tensors import TensorCase
 
 
 class Request(NamedTuple):
@@ -59,7 +59,7 @@ class Recorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def requests(case: Case, features: Tensor, gradient: Tensor, *at: Tensor) -> list[Request]:
+def requests(case: TensorCase, features: Tensor, gradient: Tensor, *at: Tensor) -> list[Request]:
     """Return the calls of operators by the functions of a case, for boxes and batch indices."""
     more = {"return_argmax": True} if case.variant.has_argmax else {}
     with Recorder() as recorder, torch.no_grad():
@@ -71,7 +71,7 @@ def requests(case: Case, features: Tensor, gradient: Tensor, *at: Tensor) -> lis
     return [*recorder.requests.values()]
 
 
-def forward_request(case: Case, features: Tensor, *at: Tensor) -> Request:
+def forward_request(case: TensorCase, features: Tensor, *at: Tensor) -> Request:
     """Return the call of an operator by a forward."""
     with Recorder() as recorder, torch.no_grad():
         case.pool(features, *at)

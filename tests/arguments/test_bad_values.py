@@ -30,7 +30,7 @@ nan, inf = float("nan"), float("inf")
 
 # ---- Bad values of every argument, which each operation must reject
 
-# Of Microsoft's compiler, and on Apple's processors, a long double is a double.
+# With Microsoft's compiler, and on Apple's processors, a long double is a double.
 LONG_DOUBLES = (
     [(FEATURES.astype(np.longdouble), TypeError)] if np.finfo(np.longdouble).bits > 64 else []
 )
@@ -39,7 +39,7 @@ NOT_MAPS = [
     (None, TypeError),
     (np.float32(1), TypeError),
     (FEATURES.astype(np.int64), TypeError),
-    (FEATURES > 0, TypeError),
+    (FEATURES.astype(np.uint16), TypeError),
     (FEATURES.astype(np.int16), TypeError),
     (FEATURES.astype(np.complex64), TypeError),
     *LONG_DOUBLES,
@@ -108,6 +108,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
     "features": NOT_MAPS,
     "grad_output": [
         *NOT_MAPS,
+        (FEATURES > 0, TypeError),
         *BYTES,
         (GRAD[:2], ValueError),
         (GRAD[:, :2], ValueError),
@@ -236,8 +237,8 @@ BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
     "roi_align_backward": [(SAMPLES, ValueError)],
 }
 
-# Of operations on several maps, where an argument of that name is another. Of a wrong number of
-# maps the error names the scales.
+# Arguments that differ for operations on several maps. For a wrong number of maps, the error names
+# the scales.
 BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
     "features": [
         *(([FEATURES, value], error) for value, error in (*NOT_MAPS, *BYTES)),
@@ -278,7 +279,7 @@ BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
 }
 
 
-# Of operations on volumes, whose arrays and options have an axis more.
+# Arguments that differ for operations on volumes: arrays and options have one more axis.
 BAD_OF_VOLUMES: dict[str, list[tuple[Any, type[Exception]]]] = {
     "features": [
         *((value, error) for value, error in NOT_MAPS if error is TypeError),
@@ -455,7 +456,7 @@ class TestBatchIndices:
             function(**{**arguments, "rois": alone, "batch_indices": indices})
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.uint16, np.bool_])
+@pytest.mark.parametrize("kind", [np.int64, np.uint16])
 def test_integer_features_name_the_fix(kind: type) -> None:
     with pytest.raises(TypeError, match=r"features\.astype\(np\.float32\)"):
         roipool.roi_pool(FEATURES.astype(kind), ROIS, 2)

@@ -105,11 +105,15 @@ def test_how_idle_threads_wait(
 ) -> None:
     for name in _system_info.WAITING:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_cpu, "uses_pool", lambda: False)
     assert "OMP_WAIT_POLICY" in lines(capsys)["idle threads"]
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
     assert lines(capsys)["idle threads"] == "OMP_WAIT_POLICY=passive, GOMP_SPINCOUNT=1000"
     assert facts(capsys)["waiting"] == {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
+    monkeypatch.setattr(_cpu, "uses_pool", lambda: True)
+    assert lines(capsys)["idle threads"].startswith("sleep")
+    assert facts(capsys)["team"] == "pool"
 
 
 def test_cached_memory(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,7 @@ def test_choosing_systems() -> None:
     assert choose("*[max]", SYSTEMS) == [name for name in SYSTEMS if name.endswith("[max]")]
 
 
+@pytest.mark.thorough
 def test_systems_of_one_definition_share_a_group() -> None:
     assert main(["compare", "--json", "out.json"]) == 0
     (content,) = strict_json("out.json")["parts"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 
 from roipool.compat import chainer
 
@@ -21,6 +21,7 @@ def on(backend: Backend, *arrays: Any) -> list[Any]:
     return [backend.to_device(np.asarray(one)) for one in arrays]
 
 
+@thorough_on_the_emulator
 @pytest.mark.parametrize("function", [chainer.roi_max_pooling_2d, chainer.roi_max_align_2d])
 def test_an_empty_maximum_is_minus_infinity(backend: Backend, function: Callable[..., Any]) -> None:
     arrays = on(backend, MAPS, OUTSIDE, [0])
@@ -32,6 +33,7 @@ def test_an_empty_maximum_is_minus_infinity(backend: Backend, function: Callable
     assert not backend.to_host(backward(grad, argmax, *arrays[1:], MAPS.shape, 1.0)).any()
 
 
+@thorough_on_the_emulator
 def test_samples_outside_do_not_take_part_in_a_maximum(backend: Backend) -> None:
     arrays = on(backend, NEGATIVE, HALF_OUTSIDE, [0])
     average = backend.to_host(chainer.roi_average_align_2d(*arrays, 1, 1.0, 2))
@@ -41,6 +43,7 @@ def test_samples_outside_do_not_take_part_in_a_maximum(backend: Backend) -> None
     assert backend.to_host(maximum).item() == -2
 
 
+@thorough_on_the_emulator
 def test_the_last_row_and_column_are_left_out_of_a_maximum(backend: Backend) -> None:
     boxes = [[1, 1, 3, 4], [2, 2, 2, 2], [3, 3, 1, 1]]  # the others have one cell
     arrays = on(backend, MAPS, np.array(boxes, np.float32), [0, 0, 0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import Arrays, recorded
 
 from roipool.compat import megengine, mxnet, openvino
@@ -28,6 +28,7 @@ def mxnet_options(case: Arrays) -> dict[str, Any]:
     return {**numbers, **shares, "pooled_size": int(case["pooled_size"][0])}
 
 
+@thorough_on_the_emulator
 def test_mxnet_answers_the_same(backend: Backend) -> None:
     values = 0
     for case in recorded("mxnet_deformable"):
@@ -50,6 +51,7 @@ def test_mxnet_answers_the_same(backend: Backend) -> None:
     assert values > 2500
 
 
+@thorough_on_the_emulator
 def test_megengine_answers_the_same(backend: Backend) -> None:
     values = 0
     for case in recorded("megengine_deformable"):
@@ -80,6 +82,7 @@ def test_megengine_answers_the_same(backend: Backend) -> None:
     assert values > 3000
 
 
+@thorough_on_the_emulator
 def test_openvino_answers_the_same(backend: Backend) -> None:
     values = 0
     for case in recorded("openvino_deformable"):
@@ -108,7 +111,7 @@ ROIS = np.array([[0, 3, 5, 50, 52.0]])
 
 
 def test_mxnet_finds_parts_in_floats() -> None:
-    """Of 22 bins, MXNet's number 13 has the offset of part 12."""
+    """Bin 13 of 22 has the offset of part 12 in MXNet."""
     trans = np.zeros((1, 2, 22, 22))
     trans[0, 0, :, 12] = 1
     options: dict[str, Any] = {"spatial_scale": 1.0, "output_dim": 1, "group_size": 1}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import Array, Arrays, recorded
 
 from roipool.compat import model_garden
@@ -22,6 +22,7 @@ def by_level(case: Arrays, name: str) -> Arrays:
     return {key.removeprefix(name): case[key] for key in case if key.startswith(name)}
 
 
+@thorough_on_the_emulator
 def test_the_model_garden_answers_the_same(backend: Backend) -> None:
     """Far behind the map the original's weights cancel, with a rounding of each distance."""
     values = fractions = 0
@@ -63,7 +64,7 @@ def test_values_ahead_of_the_map_are_extrapolated_and_behind_it_held() -> None:
 
 
 def test_a_fractional_last_cell_is_cut() -> None:
-    """Of the second map only as many cells are read as half of the first has."""
+    """Only as many cells of the second map are read as half of the first has."""
     features = {"0": np.zeros((1, 5, 5, 1)), "1": np.arange(9.0).reshape(1, 3, 3, 1)}
     pooled = model_garden.multilevel_crop_and_resize(features, [[[0, 0, 99, 99]]], 1)
     assert pooled.item() == 4.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import recorded
 
 from roipool.compat import chainercv, mxnet, openvino, paddle, torchvision
@@ -21,6 +21,7 @@ def assert_same(backend: Backend, found: Any, expected: Any, maps: Any) -> int:
     return int(np.count_nonzero(expected))
 
 
+@thorough_on_the_emulator
 @pytest.mark.parametrize("mode", ["average", "bilinear"])
 def test_openvino_answers_the_same(backend: Backend, mode: PSMode) -> None:
     values = 0
@@ -41,6 +42,7 @@ CHAINERCV = tuple(
 )
 
 
+@thorough_on_the_emulator
 @pytest.mark.parametrize("function", CHAINERCV)
 def test_chainercv_answers_the_same(backend: Backend, function: str) -> None:
     forward = getattr(chainercv, function)
@@ -72,6 +74,7 @@ def test_chainercv_answers_the_same(backend: Backend, function: str) -> None:
     assert values > 400
 
 
+@thorough_on_the_emulator
 def test_mxnet_answers_the_same(backend: Backend) -> None:
     values = 0
     for case in recorded("mxnet_ps"):
@@ -94,6 +97,7 @@ def test_mxnet_answers_the_same(backend: Backend) -> None:
     assert values > 3500
 
 
+@thorough_on_the_emulator
 def test_torchvision_answers_the_same(backend: Backend) -> None:
     values = 0
     for case in recorded("torchvision_ps"):
@@ -112,6 +116,7 @@ def test_torchvision_answers_the_same(backend: Backend) -> None:
     assert values > 1000
 
 
+@thorough_on_the_emulator
 def test_paddle_answers_the_same(backend: Backend) -> None:
     values = 0
     for case in recorded("paddle_ps"):

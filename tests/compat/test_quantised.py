@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import Arrays, recorded
 
 from roipool import reference
@@ -49,6 +49,7 @@ def unrounded(case: Arrays) -> np.ndarray[Any, Any]:
     return steps + zero
 
 
+@thorough_on_the_emulator
 def test_answers_the_same_but_for_ties(backend: Backend) -> None:
     equal, others = 0, 0
     for case in recorded("torchvision_quantised"):

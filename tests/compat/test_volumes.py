@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.backends import Backend
+from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import Arrays, recorded
 
 import roipool
@@ -14,7 +14,7 @@ from roipool.compat import medicaldetectiontoolkit, medvision
 
 RNG = np.random.default_rng(0)
 VOLUMES = RNG.normal(size=(2, 3, 6, 7, 9))
-# Of the core: x, y, z. Boxes of the first image come first.
+# In the core's order: x, y, z. Boxes of the first image come first.
 ROIS = np.array([[0, 1.25, 0.5, 1, 6.5, 5.25, 4], [1, -2, 1, 2.5, 4, 7.75, 8]])
 GRAD = RNG.normal(size=(2, 3, 2, 3, 4))
 YXZ = ROIS[:, [0, 3, 2, 6, 5, 1, 4]]  # y along the first axis of a volume, z along the last
@@ -39,6 +39,7 @@ def test_answers_are_those_of_medicaldetectiontoolkit(case: Arrays) -> None:
     np.testing.assert_allclose(gradient, case["gradient"], rtol=0, atol=rounding * largest)
 
 
+@thorough_on_the_emulator
 @pytest.mark.parametrize("ratio", [-1, 0, 2])
 def test_they_are_the_operation(backend: Backend, ratio: int) -> None:
     library: Any = backend.library

@@ -201,7 +201,7 @@ def far_boxes(seed: int, count: int, size: int) -> Array:
 LATIN: dict[tuple[int, int], Any] = {
     (1, 300): [],
     (6, 1): pytest.mark.thorough,
-    (130, 7): [],
+    (130, 7): pytest.mark.thorough,
 }
 
 

@@ -119,7 +119,9 @@ def test_bits_are_those_of_all_channels(gpu: Backend, layout: Any) -> None:
 
 
 @both_layouts
-@pytest.mark.parametrize("shared_bytes", [Limits().shared_bytes, 0])
+@pytest.mark.parametrize(
+    "shared_bytes", [0, pytest.param(Limits().shared_bytes, marks=pytest.mark.thorough)]
+)
 def test_few_blocks_and_wide_offsets(gpu: Backend, layout: Any, shared_bytes: int) -> None:
     """Fewer blocks than tiles, plans in scratch memory, offsets as of maps beyond 32 bits."""
     maps = maps_of((2, 45 * 6, 19, 35), np.float32, layout)

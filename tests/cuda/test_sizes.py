@@ -21,9 +21,10 @@ from _support.crowds import Crowd
 import roipool
 from roipool import _cpu
 from roipool._arguments import Regions
+from roipool._cpu import rounded_up
 from roipool._cuda import launch
 from roipool._cuda.arguments import LEVEL_TYPE, Argument, AxisCall, Call, Level, call_type
-from roipool._cuda.partition import Limits, Sizes, rounded_up
+from roipool._cuda.partition import Limits, Sizes
 from roipool._definitions import Definition, Depth
 from roipool._pooling import Pooling
 
@@ -241,8 +242,18 @@ CROWDS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+RARE_CROWDS = CROWDS.keys() - {"maps", "volumes"}
+
+
 @every_form(0)
-@pytest.mark.parametrize("of", CROWDS)
+@pytest.mark.parametrize(
+    "of",
+    [
+        "maps",
+        "volumes",
+        *(pytest.param(of, marks=pytest.mark.thorough) for of in sorted(RARE_CROWDS)),
+    ],
+)
 def test_blocks_share_crowded_tiles(gpu: Backend, dtype: Any, layout: Any, of: str) -> None:
     crowd, options = CROWDS[of]
     case = Crowd.of(**{"boxes": 90, **options})

@@ -35,6 +35,7 @@ def printed(name: str) -> str:
     return run.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", LINES)
 def test_it_prints(name: str) -> None:
     output = printed(name)

@@ -35,18 +35,6 @@ def run(cupy: Any, body: str, threads: int, *arrays: Any, grid: int = 1, shared:
         cupy.RawKernel(text, "kernel")((grid,), (threads,), arrays, shared_mem=shared)
 
 
-def test_threads_and_blocks_have_their_numbers(cupy: Any) -> None:
-    result = cupy.zeros(12, np.float32)
-    run(
-        cupy,
-        "a[blockIdx.x * blockDim.x + threadIdx.x] = 10 * blockIdx.x + threadIdx.x;",
-        4,
-        result,
-        grid=3,
-    )
-    assert result.get().tolist() == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
-
-
 REVERSE = """
   float* shared = reinterpret_cast<float*>(roipool_shared_memory);
   shared[threadIdx.x] = a[threadIdx.x];
@@ -88,62 +76,6 @@ def test_a_barrier_that_some_threads_miss_is_an_error(cupy: Any, body: str) -> N
     np.testing.assert_array_equal(result.get(), np.arange(8))
 
 
-def test_ballots_are_of_a_warp(cupy: Any) -> None:
-    result = cupy.zeros(64, np.float32)
-    run(
-        cupy,
-        "a[threadIdx.x] = __ffs(__ballot_sync(~0u, threadIdx.x >= 5 && threadIdx.x != 32));",
-        64,
-        result,
-    )
-    np.testing.assert_array_equal(result.get(), [6] * 32 + [2] * 32)
-
-
-def test_leading_zeros(cupy: Any) -> None:
-    result = cupy.zeros(33, np.float32)
-    run(cupy, "a[threadIdx.x] = __clz(threadIdx.x == 32 ? 0 : 1 << threadIdx.x);", 33, result)
-    np.testing.assert_array_equal(result.get(), [*range(31, -1, -1), 32])
-
-
-def test_lanes_know_who_brings_the_same(cupy: Any) -> None:
-    result = cupy.zeros(64, np.float32)
-    run(cupy, "a[threadIdx.x] = __popc(__match_any_sync(~0u, -int(threadIdx.x % 5)));", 64, result)
-    np.testing.assert_array_equal(result.get(), ([7, 7, 6, 6, 6] * 7)[:32] * 2)
-
-
-@pytest.mark.parametrize("number", ["float", "double"])
-def test_shuffles_bring_what_a_lane_has(cupy: Any, number: str) -> None:
-    result = cupy.zeros(64, np.float32)
-    body = f"int i = threadIdx.x; a[i] = __shfl_sync(~0u, {number}(i), i % 32 - 1);"
-    run(cupy, body, 64, result)
-    lanes = np.arange(64)  # -1 means the last one
-    np.testing.assert_array_equal(result.get(), lanes // 32 * 32 + (lanes - 1) % 32)
-
-
-def test_any_is_of_a_warp(cupy: Any) -> None:
-    result = cupy.zeros(64, np.float32)
-    run(cupy, "a[threadIdx.x] = __any_sync(~0u, threadIdx.x == 40);", 64, result)
-    np.testing.assert_array_equal(result.get(), [0] * 32 + [1] * 32)
-
-
-def test_atomics(cupy: Any) -> None:
-    body = """
-      int* shared = reinterpret_cast<int*>(roipool_shared_memory);
-      const int i = threadIdx.x;
-      if (i == 0) shared[0] = shared[1] = shared[2] = 40;
-      __syncthreads();
-      a[i] = atomicAdd(shared, 2);
-      atomicMin(shared + 1, 70 - i);
-      atomicMax(shared + 2, i);
-      __syncthreads();
-      for (int n = 0; n < 3; ++n) b[n] = shared[n];
-    """
-    before, after = cupy.zeros(64, np.float32), cupy.zeros(3, np.float32)
-    run(cupy, body, 64, before, after, shared=16)
-    assert sorted(before.get()) == list(range(40, 168, 2))
-    np.testing.assert_array_equal(after.get(), [168, 7, 63])
-
-
 def test_shared_memory_beyond_what_was_asked_for_is_seen(cupy: Any) -> None:
     body = "reinterpret_cast<float*>(roipool_shared_memory)[4] = a[0];"
     run(cupy, body, 1, cupy.zeros(1, np.float32), shared=20)
@@ -157,25 +89,6 @@ def test_float32_is_flushed_as_by_cupy(cupy: Any) -> None:
     result = cupy.zeros(3, np.float32)
     run(cupy, "a[threadIdx.x] = b[threadIdx.x] * 0.5f * 2;", 3, result, cupy.asarray(tiny))
     np.testing.assert_array_equal(result.get(), [0, 0, 0])
-
-
-def test_half_conversions_are_numpys(cupy: Any) -> None:
-    body = """
-      for (int i = 0; i < 65536; ++i) {
-        a[i] = float_of_half(i);
-        b[i] = float_of_half(half_of_float(c[i]));
-      }
-    """
-    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    numbers = np.random.default_rng(0).integers(0, 2**32, 2**16, np.uint32).view(np.float32)
-    with np.errstate(all="ignore"):
-        numbers[:40000] = every[:40000].astype(np.float32) * np.float32(1 + 2**-11)
-    widened, rounded = (cupy.zeros(2**16, np.float32) for _ in range(2))
-    run(cupy, body, 1, widened, rounded, cupy.asarray(numbers))
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(widened.get(), every.astype(np.float32))
-        expected = numbers.astype(np.float16).astype(np.float32)
-    np.testing.assert_array_equal(rounded.get(), expected)
 
 
 @pytest.mark.parametrize(

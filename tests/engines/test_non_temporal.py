@@ -15,9 +15,9 @@ from _support.pairwise import each
 
 import roipool
 from roipool import _cpu, _settings
+from roipool.systems.case import Case
 from roipool.systems.core import VARIANTS
 from roipool.verification.call import run
-from roipool.verification.case import Case
 from roipool.verification.catalogue import ENTRIES, large_entry
 
 NEVER = 2**62
@@ -41,16 +41,11 @@ def several(name: str) -> list[Case]:
     return [case for entry in (*entries, *few) for _, case in entry.cases(name, most_work=math.inf)]
 
 
+@pytest.mark.thorough  # random calls compare some
 @every_layout
 @every_dtype
 @each(operation=list(VARIANTS))
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == _cpu.instruction_set() else pytest.param(name, marks=pytest.mark.thorough)
-        for name in _cpu.instruction_sets()
-    ],
-)
+@pytest.mark.parametrize("name", _cpu.instruction_sets())
 def test_bitwise_identical(name: str, operation: str, dtype: Any, layout: str) -> None:
     _cpu.use_instruction_set(name)
     for case in several(operation):

@@ -44,6 +44,11 @@ def everything(dtype: Any, layout: str) -> dict[str, Array]:
     }
 
 
+def with_team(team: str, code: str) -> str:
+    """Return code whose calls have the threads of a kind."""
+    return f"import roipool._cpu; roipool._cpu.use_pool({team == 'pool'})\n" + dedent(code)
+
+
 @pytest.fixture
 def thread_for_every_value() -> Iterator[None]:
     """Give a call all the threads that there are, however little work it has."""
@@ -52,7 +57,16 @@ def thread_for_every_value() -> Iterator[None]:
     _cpu.use_thread_per_work(_cpu.WORK_OF_THREAD)
 
 
-@pytest.mark.usefixtures("thread_for_every_value")
+@pytest.fixture(params=["openmp", "pool"])
+def team(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let calls have the threads of either kind."""
+    before = _cpu.uses_pool()
+    _cpu.use_pool(request.param == "pool")
+    yield request.param
+    _cpu.use_pool(before)
+
+
+@pytest.mark.usefixtures("thread_for_every_value", "team")
 @every_layout
 @every_dtype
 def test_same_bits_for_any_number_of_threads(dtype: Any, layout: str) -> None:
@@ -129,8 +143,9 @@ SMALL_CALL = """
 """
 
 
-def test_largest_number_works() -> None:
-    result = run_python(SMALL_CALL.replace("maps =", "roipool.set_num_threads(1024); maps ="))
+def test_largest_number_works(team: str) -> None:
+    code = with_team(team, SMALL_CALL.replace("maps =", "roipool.set_num_threads(1024); maps ="))
+    result = run_python(code)
     assert result.returncode == 0, result.stderr
 
 
@@ -138,6 +153,20 @@ def test_largest_number_works() -> None:
 def test_fewer_threads_come_than_were_asked_for(limit: str) -> None:
     code = SMALL_CALL.replace("maps =", "roipool.set_num_threads(5); maps =")
     result = run_python(code, OMP_THREAD_LIMIT=limit)
+    assert result.returncode == 0, result.stderr
+
+
+@needs_fork
+def test_no_other_thread_can_start() -> None:
+    """A pool without memory for its threads leaves the call to the one that made it."""
+    limited = """
+    import resource
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    import os
+    if os.getuid() == 0:
+        os.setuid(65534)  # root has no limit
+    roipool.set_num_threads(5); maps ="""
+    result = run_python(with_team("pool", SMALL_CALL.replace("\n    maps =", limited)))
     assert result.returncode == 0, result.stderr
 
 
@@ -246,8 +275,8 @@ FORKED = {
 
 @needs_fork
 @pytest.mark.parametrize("forks", FORKED.values(), ids=FORKED)
-def test_works_after_a_fork(forks: str) -> None:
-    done = run_python(FORKS + dedent(forks) + "\nprint('done')")
+def test_works_after_a_fork(forks: str, team: str) -> None:
+    done = run_python(with_team(team, FORKS + dedent(forks) + "\nprint('done')"))
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
@@ -307,6 +336,26 @@ def test_torch_and_roipool_each_keep_their_number_of_threads(first: str) -> None
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
+@needs_fork
+def test_no_idle_thread_of_the_pool_is_left_before_a_fork() -> None:
+    """Python warns of forks beside threads."""
+    code = """
+        import os, warnings
+        warnings.simplefilter("error")
+        roipool.set_num_threads(4)
+        roipool.roi_align(maps, np.repeat(rois, 20, axis=0), 7)
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else 1)
+    """
+    code = with_team("pool", dedent(SMALL_CALL) + dedent(code))
+    done = run_python(code, OPENBLAS_NUM_THREADS="1")
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+@pytest.mark.usefixtures("team")
 def test_many_python_threads_at_once() -> None:
     roipool.set_num_threads(2)
     expected = everything(np.float32, "NCHW")

@@ -77,7 +77,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "torch: negative ratios of a pair",
-        "roipool/torch/nn/_sizes.py",
+        "roipool/torch/nn/_options.py",
         "return tuple(max(each, 0) for each in ratio)",
         "return tuple(ratio)",
         "negative ratios of a pair are kept instead of set to 0",
@@ -85,32 +85,27 @@ FRONT_ENDS = [
     ),
     Fault(
         "jax: indices beyond 32 bits",
-        "roipool/jax/_operations.py",
-        "checked = check.batch_indices(name, values, len(values), images, column)\n"
-        "        return jnp.asarray(checked.astype(np.int32)) if values is numbers else numbers",
-        "checked = check.batch_indices(\n"
-        "            name, values.astype(np.int32), len(values), images, column\n"
-        "        )\n"
-        "        return jnp.asarray(checked.astype(np.int32)) if values is numbers else numbers",
-        "NumPy's indices are truncated to 32 bits before the check",
+        "roipool/jax/_library.py",
+        "is_image = (numbers >= 0) & (numbers < images)",
+        "is_image = (numbers.astype(jnp.int32) >= 0) & (numbers.astype(jnp.int32) < images)",
+        "traced indices are truncated to 32 bits before they are compared",
         f"{JAX}settings.py",
     ),
     Fault(
         "jax: rounded twice",
-        "roipool/jax/_operations.py",
-        "return jnp.asarray(check.cast(table, np.dtype(real_dtype(dtype))))",
-        "return jnp.asarray(table.astype(np.float32))",
-        "boxes of float64 maps are rounded to float32",
+        "roipool/jax/_library.py",
+        "found = [boxes, _image_numbers(_constant(indices), images)]",
+        "rounded = boxes.astype(np.float32).astype(boxes.dtype)\n"
+        "    found = [rounded, _image_numbers(_constant(indices), images)]",
+        "traced boxes of float64 maps are rounded to float32",
         f"{JAX}contract.py",
     ),
     Fault(
-        "jax: slopes of a table",
-        "roipool/jax/_operations.py",
-        "slopes = box_gradient(gradient, features, boxes, indices, request=request)\n"
-        "        return slopes[:, boxes.shape[1] - request.columns :]",
-        "slopes = box_gradient(gradient, features, boxes, indices, request=request)\n"
-        "        return slopes[:, : request.columns]",
-        "the gradient of a table of boxes starts at the column of the batch index",
+        "jax: boxes of a constant",
+        "roipool/jax/_calls.py",
+        "name: _mapped(value, _constant) if name in fixed else value",
+        "name: value",
+        "boxes whose bins are moved by offsets alone get a gradient",
         f"{JAX}contract.py",
     ),
     Fault(

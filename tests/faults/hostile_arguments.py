@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from _support.hostile import CUT_SHORT, Outcome, TimeIsUpError, limit_memory, main, time_limit
 
 import roipool
-from roipool.verification.call import Call, function_of, run
+from roipool.verification.call import FunctionCall, function_of, run
 from roipool.verification.generate import draw
 
 Random = np.random.Generator
@@ -187,6 +187,68 @@ def wrong(rng: Random, value: Any) -> Any:
 
 
 # Valid arguments of the public functions that random calls do not cover.
+MASKS = np.ones((2, 1, 3, 3), np.float32)
+MASK_BOXES = np.array([[1, 2, 5, 4], [0, 0, 3, 3.0]])
+PASTED: dict[str, Any] = {"masks": MASKS, "boxes": MASK_BOXES, "image_size": (6, 7)}
+TARGETS: dict[str, Any] = {"masks": np.ones((2, 6, 7), bool), "boxes": MASK_BOXES}
+MASK_CALLS: dict[str, dict[str, Any]] = {
+    "paste_masks": {**PASTED, "threshold": 0.5, "dtype": None, "crop": False, "out": None},
+    "masks_to_rle": {**PASTED, "threshold": 0.5, "areas": True},
+    "paste_masks_backward": {
+        "grad_output": np.ones((2, 1, 6, 7), np.float32),
+        "boxes": MASK_BOXES,
+        "masks_shape": MASKS.shape,
+    },
+    "paste_masks_backward_boxes": {
+        "grad_output": np.ones((2, 1, 6, 7), np.float32),
+        "masks": MASKS,
+        "boxes": MASK_BOXES,
+    },
+    "crop_masks": {**TARGETS, "indices": np.array([0, 1]), "size": 3, "threshold": 0.5},
+    "compat.torchvision.paste_masks_in_image": {
+        "masks": MASKS,
+        "boxes": MASK_BOXES,
+        "img_shape": (6, 7),
+        "padding": 1,
+    },
+    "compat.torchvision.paste_masks_in_image_backward": {
+        "grad_output": np.ones((2, 1, 6, 7), np.float32),
+        "boxes": MASK_BOXES,
+        "masks_shape": MASKS.shape,
+        "padding": 1,
+    },
+    "compat.torchvision.project_masks_on_boxes": {
+        "gt_masks": TARGETS["masks"],
+        "boxes": MASK_BOXES,
+        "matched_idxs": np.array([0, 1]),
+        "M": 3,
+    },
+    "compat.detectron2.paste_masks_in_image": {
+        "masks": MASKS,
+        "boxes": MASK_BOXES,
+        "image_shape": (6, 7),
+        "threshold": 0.5,
+    },
+    "compat.mmdet.do_paste_mask": {
+        "masks": MASKS,
+        "boxes": MASK_BOXES,
+        "img_h": 6,
+        "img_w": 7,
+        "skip_empty": True,
+    },
+    "compat.mmdet.crop_and_resize": {
+        "masks": TARGETS["masks"],
+        "bboxes": MASK_BOXES,
+        "out_shape": 3,
+        "inds": np.array([0, 1]),
+        "binarize": True,
+    },
+    "compat.matterport.unmold_mask": {
+        "mask": MASKS[0, 0],
+        "bbox": np.array([1, 2, 4, 5]),
+        "image_shape": (6, 7, 3),
+    },
+}
 OTHER_CALLS: dict[str, dict[str, Any]] = {
     "crop": {
         "picture": np.arange(120, dtype=np.uint8).reshape(5, 8, 3),
@@ -225,6 +287,7 @@ OTHER_CALLS: dict[str, dict[str, Any]] = {
         "pixel_offset": False,
         "rois_num": np.array([1, 1]),
     },
+    **MASK_CALLS,
     "set_cache_limit": {"mebibytes": 16},
     "set_debug": {"enabled": False},
     "set_num_threads": {"n": 2},
@@ -232,13 +295,13 @@ OTHER_CALLS: dict[str, dict[str, Any]] = {
 DRAWN_BEFORE_ANOTHER = 20
 
 
-def drawn_call(seed: int, number: int) -> Call:
+def drawn_call(seed: int, number: int) -> FunctionCall:
     """Return a valid call of a public function."""
     if number % DRAWN_BEFORE_ANOTHER == 0:
         others = list(OTHER_CALLS)
         name = others[number // DRAWN_BEFORE_ANOTHER % len(others)]
-        return Call(name, {**OTHER_CALLS[name]}, ())
-    calls: list[Call] = []
+        return FunctionCall(name, {**OTHER_CALLS[name]}, ())
+    calls: list[FunctionCall] = []
     run(draw(seed, number, tiny=True), roipool, calls=calls)
     return calls[number % len(calls)]
 

@@ -2,6 +2,7 @@
 # Builds roipool under a sanitizer and runs a command with it:
 #   tests/faults/sanitize.sh address [command]   AddressSanitizer and UBSan, by GCC
 #   tests/faults/sanitize.sh thread [command]    ThreadSanitizer, by GCC with LLVM's OpenMP
+#   tests/faults/sanitize.sh pool [command]      ThreadSanitizer, by GCC, on a pool of threads
 # Without a command: random calls, hostile arguments and the tests of races, threads and memory that
 # the sanitizer can run. PYTHON names the interpreter (default python), which needs Cython, NumPy,
 # setuptools and pytest; SANITIZED a folder for the build, which is kept (default: a
@@ -34,8 +35,15 @@ thread)
   # Python and NumPy are not instrumented; of ours nothing is suppressed.
   export TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1"
   ;;
+pool)
+  flags="-fsanitize=thread"
+  preload=$(libraries_of gcc libtsan.so)
+  export ROIPOOL_BUILD_TEAM=pool ROIPOOL_NUM_THREADS=${ROIPOOL_NUM_THREADS:-2}
+  export OMP_THREAD_LIMIT=1  # see above: regions with one thread have no races
+  export TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1"
+  ;;
 *)
-  echo "usage: tests/faults/sanitize.sh address|thread [command]" >&2
+  echo "usage: tests/faults/sanitize.sh address|thread|pool [command]" >&2
   exit 2
   ;;
 esac

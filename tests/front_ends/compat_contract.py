@@ -24,7 +24,8 @@ import roipool
 from roipool._dtypes import BYTES
 from roipool._gradients import gradient_names
 from roipool.systems import SYSTEMS
-from roipool.tools.random_calls.front_ends import COMPAT_LIBRARIES, guises, relation_of
+from roipool.systems.case import FORMS, Case, dtypes
+from roipool.tools.random_calls.front_ends import DIFFERENTIATED, guises, relation_of
 from roipool.tools.random_calls.front_ends.adapters import (
     Adapter,
     boxes_of,
@@ -33,7 +34,6 @@ from roipool.tools.random_calls.front_ends.adapters import (
     given_boxes,
 )
 from roipool.verification.call import function_of, run
-from roipool.verification.case import FORMS, Case, dtypes
 from roipool.verification.check import check
 from roipool.verification.generate import draw
 from roipool.verification.relations import differences
@@ -151,7 +151,7 @@ class CompatContract:
 
     def test_every_gradient_is_compared(self) -> None:
         """So a test proves each cell of the table in docs/systems/index.md."""
-        assert self.library in COMPAT_LIBRARIES
+        assert self.library in DIFFERENTIATED
         compared = {
             gradient
             for row in ROWS.values()

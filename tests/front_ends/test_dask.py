@@ -16,7 +16,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from _support.cases import Case
+from _support.cases import OperationCase
 from _support.compare import assert_same_bits
 from _support.support_tables import Columns
 from front_ends import contract
@@ -94,7 +94,7 @@ class TestTable(contract.Documented):
 
 
 @pytest.mark.parametrize("case", contract.ALL_CASES, ids=str)
-def test_gradients_are_refused(case: Case) -> None:
+def test_gradients_are_refused(case: OperationCase) -> None:
     for name in {*case.op.functions.values()} - {case.op.forward}:
         with pytest.raises(TypeError, match=f"^{name} takes no Dask arrays, which have no gradien"):
             getattr(roipool, name)(chunked(maps()), np.zeros((1, 5)), (1, 3, 9, 11))
@@ -102,9 +102,8 @@ def test_gradients_are_refused(case: Case) -> None:
 
 RIGHT = {"rois": np.array([[0, 0, 0, 1, 1]]), "output_size": 1}
 PYRAMID = RIGHT | {"spatial_scales": SCALES}
-# Of boxes and options, which must be known, and of chunks.
+# Boxes and options that are not known, and wrong chunks.
 WRONG: dict[str, tuple[Any, type[Exception], str]] = {
-    "keep_order": (lambda x: {"features": x, "keep_order": 1}, TypeError, "keep_order"),
     "unknown chunks": (
         lambda x: {"features": x[x[:, 0, 0, 0] > 0]},
         ValueError,
@@ -187,10 +186,9 @@ def pyramid() -> list[np.ndarray[Any, Any]]:
     return [maps(), 2 * maps()[:, :, ::2, ::2]]
 
 
-@pytest.mark.parametrize("keep_order", [True, False])
-def test_what_is_computed_has_the_declared_types(keep_order: bool) -> None:
+def test_what_is_computed_has_the_declared_types() -> None:
     """int64, so that arithmetic on an argmax does not wrap at 2^31."""
-    given = arguments(OPS["roi_pool"], "max") | {"return_argmax": True, "keep_order": keep_order}
+    given = arguments(OPS["roi_pool"], "max") | {"return_argmax": True}
     for lazy in roipool.roi_pool(chunked(maps()), **given):
         each_part = dask.compute(lazy, *lazy.blocks.ravel(), scheduler="sync")
         assert {part.dtype for part in each_part} == {lazy.dtype} == {lazy._meta.dtype}
@@ -241,31 +239,39 @@ def test_chunk_order_checks_its_indices() -> None:
 def test_a_task_of_a_pyramid_has_a_chunk_of_every_map() -> None:
     given = arguments(PYRAMID_OPS["multilevel_roi_align"], "avg") | {"spatial_scales": SCALES}
     levels = [da.from_array(each, chunks=(2, -1, -1, -1)) for each in pyramid()]
-    lazy = roipool.multilevel_roi_align(levels, **given, keep_order=False)
-    assert lazy.numblocks[0] == 3  # images 5 and 6 are in the last two chunks, and have no box
     order = roipool.dask.chunk_order(levels, given["batch_indices"])
+    lazy = roipool.multilevel_roi_align(levels, **in_order(order, given))
+    assert lazy.numblocks[0] == 3  # images 5 and 6 are in the last two chunks, and have no box
     expected = roipool.multilevel_roi_align(pyramid(), **given)
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
 
 
-def test_rows_as_they_are_computed() -> None:
+def in_order(order: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with their rows in another order."""
+    return {
+        name: value[order] if isinstance(value, np.ndarray) else value
+        for name, value in given.items()
+    }
+
+
+def test_rows_in_the_order_of_chunks() -> None:
     given = arguments(OPS["roi_align"], "avg")
     x = chunked(maps(), 3)
-    lazy = roipool.roi_align(x, **given, keep_order=False)
     order = roipool.dask.chunk_order(x, given["batch_indices"])
+    lazy = roipool.roi_align(x, **in_order(order, given))
     expected = roipool.roi_align(maps(), **given)
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
     assert lazy.numblocks[0] == 2  # images 5 and 6 have no box: their chunk is not loaded
 
 
-def test_rows_as_they_are_computed_with_a_mask() -> None:
+def test_rows_in_the_order_of_chunks_with_a_mask() -> None:
     rng = np.random.default_rng(2)
     given = arguments(OPS["deform_roi_pool"], "avg")
     given["offsets"] = rng.normal(size=(BOXES, 2, 2, 3)).astype(np.float32)
     given["mask"] = rng.random((BOXES, 1, 2, 3)).astype(np.float32)
     x = chunked(maps(), 3)
-    lazy = roipool.deform_roi_pool(x, **given, keep_order=False)
     order = roipool.dask.chunk_order(x, given["batch_indices"])
+    lazy = roipool.deform_roi_pool(x, **in_order(order, given))
     expected = roipool.deform_roi_pool(maps(), **given)
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected[order])
 
@@ -309,7 +315,7 @@ def test_memory_is_that_of_a_few_chunks() -> None:
         [da.from_delayed(lazily(n), (1, 3, 9, 11), np.float32) for n in range(images)]
     )
     rois = np.array([[n, 0, 0, 5, 5] for n in range(images)])
-    pooled = roipool.roi_align(x, rois, 2, keep_order=False)
+    pooled = roipool.roi_align(x, rois, 2)
     assert pooled.sum().compute(scheduler="sync") == 3 * 4 * sum(range(images))
     assert 1 <= most <= 3
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES, SIZE, Case, maps
+from _support.cases import CASES, SIZE, OperationCase, maps
 from _support.compare import assert_same_bits
 from _support.run_python import run_python
 
@@ -170,16 +170,34 @@ def test_arrays_of_other_libraries() -> None:
     assert_same_bits(np.asarray(pool(rois=np.asarray(ROIS))), np.asarray(pool()))
 
 
+def test_known_boxes_beside_traced_ones() -> None:
+    """Of separate images; and offsets beside boxes that are known, or the reverse."""
+    parts = [BOXES[:1], BOXES[1:]]
+    expected = np.asarray(pool(rois=parts))
+    for number in range(2):
+        for known in (parts, [*map(np.asarray, parts)]):
+
+            def program(part: Any, known: Any = known, number: int = number) -> Any:
+                return pool(rois=[part if number == place else known[place] for place in range(2)])
+
+            assert_same_bits(np.asarray(jax.jit(program)(parts[number])), expected)
+    offsets = jnp.ones((2, 2, 2, 2))
+    expected = np.asarray(roipool.deform_roi_pool(FEATURES, ROIS, offsets, 2))
+    by_boxes = jax.jit(lambda rois: roipool.deform_roi_pool(FEATURES, rois, offsets, 2))
+    by_offsets = jax.jit(lambda offsets: roipool.deform_roi_pool(FEATURES, ROIS, offsets, 2))
+    assert_same_bits(np.asarray(by_boxes(ROIS)), expected)
+    assert_same_bits(np.asarray(by_offsets(offsets)), expected)
+
+
 def test_a_function_of_its_own_signature() -> None:
     with pytest.raises(TypeError, match="missing a required argument"):
         roipool.roi_align(FEATURES)
     with pytest.raises(TypeError, match="unexpected keyword"):
         pool(ratio=2)
-    assert "JAX arrays" in str(roipool.jax.roi_align.__doc__)
 
 
 @pytest.mark.parametrize("case", [CASES[0], ALIGN], ids=str)
-def test_calls_from_several_threads(case: Case) -> None:
+def test_calls_from_several_threads(case: OperationCase) -> None:
     function = jax.jit(case.pool)
     given = [
         (jnp.asarray(maps(seed=n)), jnp.asarray(case.boxes(seed=n)), jnp.asarray(case.indices()))

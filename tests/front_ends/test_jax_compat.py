@@ -18,6 +18,7 @@ from _support.rows import ROWS, RowCall, calls_of, converted, results_of
 
 from roipool._gradients import gradient_names
 from roipool.compat import caffe, torchvision
+from roipool.systems import SYSTEMS
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +137,38 @@ def test_gradients_are_the_published(row: str) -> None:
                     assert not one[:, 0].any()
                     one = one[:, 1:]
                 assert_same_bits(one.astype(own.dtype), own)
+
+
+ROWS_OF_FUNCTIONS = [row for row in ROWS if len(SYSTEMS[row].forward.split(".")) == 3]
+
+
+def gradients_by_name(call: RowCall) -> Any:
+    """Return the gradient's name for each argument of a function that has one."""
+    return gradient_names(inspect.unwrap(call.function)) or {}
+
+
+def test_every_gradient_is_compared() -> None:
+    """So a test proves each cell of the table in docs/systems/index.md."""
+    compared = {(call.function, name) for row in FUNCTIONS for call, name, _ in gradients_of(row)}
+    for row in ROWS_OF_FUNCTIONS:
+        call = next(calls_of(row, only_forward=True))
+        for name in gradients_by_name(call):
+            assert (call.function, name) in compared, (row, name)
+
+
+@pytest.mark.parametrize("row", ROWS_OF_FUNCTIONS)
+def test_other_gradients_are_errors(row: str) -> None:
+    call = next(calls_of(row, only_forward=True))
+    arrays = converted(call.arguments, jax_array)
+    for name in arrays.keys() - gradients_by_name(call).keys():
+        if not isinstance(arrays[name], jax.Array) or not is_float(arrays[name]):
+            continue
+
+        def pooled(value: Any, name: str = name) -> Any:
+            return results_of(call.function(**{**arrays, name: value}))[0].sum()
+
+        with pytest.raises(TypeError, match=f"{name} must not be differentiated"):
+            jax.grad(pooled)(arrays[name])
 
 
 MAPS = np.arange(32, dtype=np.float32).reshape(2, 1, 4, 4)

@@ -9,13 +9,10 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _support.stubs import check_stub
 from _support.support_tables import Columns
 from front_ends import contract
 from front_ends.contract import Form
 from jax.test_util import check_grads
-
-import roipool.jax
 
 
 class Jax(contract.FrontEnd):
@@ -27,6 +24,8 @@ class Jax(contract.FrontEnd):
         Form("float32", "NHWC"),
         Form("float64"),
     )
+    errors: ClassVar = {"text as boxes": (TypeError, "rois must hold real numbers")}
+    usual_forms = (Form("float32", "NHWC"),)
     box_dtypes = (*contract.FrontEnd.box_dtypes, "bfloat16")
     functional = jax
     # Only a call that is not compiled knows values.
@@ -78,13 +77,9 @@ class TestContract(contract.Everything):
     arrays = JAX
 
 
-def test_the_stub() -> None:
-    check_stub(roipool.jax)
-
-
 REFUSED = "contract.TestContract.test_derivatives_of_a_maximum_of_samples_that_are_refused"
 VALUES = {"contract.TestContract.test_gradients_are_those_of_numpy": "yes"}
-# Of both modes, to the second order.
+# Tests both modes, to the second order.
 LINEAR = "contract.TestContract.test_derivatives_by_features"
 
 

@@ -8,18 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import PYRAMID_CASES, maps
+from _support.cases import maps
 from _support.compare import assert_same_bits
+from _support.jax_programs import request_of
 
 import roipool
-from roipool._requests import RequestsOf
 from roipool.jax import _transport
 
 WAYS = [_transport.call_host]
 if not _transport.why_no_handler():
     WAYS.append(_transport.call_handler)
 
-FIXED = PYRAMID_CASES[0]
 SCALES = (0.5, 0.25, 0.125)
 ROIS = jnp.asarray([[0, 1.3, 1, 20, 20], [1, 3, 4, 30.2, 31], [0, 2, 2, 6, 7.0]])
 
@@ -36,12 +35,14 @@ def test_both_ways_compute_the_bits_of_numpy(way: Any) -> None:
     scales = (*SCALES, 0.1, 0.1)
     boxes, indices = np.asarray(ROIS)[:, 1:], np.array([0, 1, 0])
     levels = np.array([0, 7, 1])
-    given = {"spatial_scales": scales, "sampling_ratio": 2, "aligned": True, "layout": "NCHW"}
-    request = RequestsOf(FIXED.op).request(given, features[0].shape, (2, 3))
     at = (jnp.asarray(boxes), jnp.asarray(indices, jnp.int32), jnp.asarray(levels, jnp.int32))
     kept = [0, 2]
     plain = (boxes[kept], indices[kept], levels[kept])
     options: dict[str, Any] = {"batch_indices": plain[1], "levels": plain[2]}
+    request = request_of(
+        lambda maps: roipool.multilevel_roi_align(maps, plain[0], (2, 3), scales, 2, **options),
+        [*map(jnp.asarray, features)],
+    )
     pooled = np.zeros((3, 3, 2, 3), np.float32)
     pooled[kept] = roipool.multilevel_roi_align(features, plain[0], (2, 3), scales, 2, **options)
     upstream = np.ones_like(pooled)
@@ -83,3 +84,15 @@ def test_levels_of_any_integer_type(dtype: str) -> None:
         expected = pool(kept)
         assert not pooled[1].any()
         assert_same_bits(np.asarray(pooled[::2]), np.asarray(expected[::2]))
+
+
+@pytest.mark.parametrize("of", [np.asarray, jnp.asarray], ids=["NumPy", "JAX"])
+def test_known_maps_beside_a_traced_gradient(of: Any) -> None:
+    features, upstream = [of(each) for each in pyramid()], jnp.ones((3, 3, 2, 2))
+    expected = roipool.multilevel_roi_align_backward_rois(upstream, features, ROIS, SCALES)
+    program = jax.jit(
+        lambda gradient: roipool.multilevel_roi_align_backward_rois(
+            gradient, features, ROIS, SCALES
+        )
+    )
+    assert_same_bits(np.asarray(program(upstream)), np.asarray(expected))

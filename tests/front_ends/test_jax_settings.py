@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import ALL_CASES, CASES, SHAPE, Case, PyramidCase, maps
+from _support.cases import ALL_CASES, CASES, SHAPE, OperationCase, PyramidCase, maps
 from _support.compare import assert_same_bits
 
 import roipool
-import roipool.jax
 
 X = np.asarray(maps(), np.float32)
 BOXES = np.array([[1.0, 1.0, 4.0, 4.0], [2.0, 2.0, 5.0, 5.0]])
@@ -84,7 +83,7 @@ def test_numbers_are_checked_before_they_are_cut(name: str, x64: bool) -> None:
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.float16, np.float64])
-def test_boxes_of_every_type_are_rounded_once(case: Case, dtype: Any) -> None:
+def test_boxes_of_every_type_are_rounded_once(case: OperationCase, dtype: Any) -> None:
     boxes = (case.boxes() * (1 if case.op.boxes == "boxes" else 3)).clip(0).astype(dtype)
     expected = case.pool(X, boxes, case.indices())
     for given in (boxes, boxes.tolist()) if dtype == np.float64 else (boxes,):
@@ -93,10 +92,12 @@ def test_boxes_of_every_type_are_rounded_once(case: Case, dtype: Any) -> None:
 
 
 def test_numpy_arrays_in_another_order_of_bytes() -> None:
-    swapped, rois = X.astype(X.dtype.newbyteorder()), np.array([[1, 0.5, 1, 4, 5]])
-    for boxes in (rois, rois.astype(rois.dtype.newbyteorder()), rois.tolist()):
-        found = roipool.jax.roi_align(swapped, boxes, 2)
-        assert_same_bits(np.asarray(found), roipool.roi_align(X, rois, 2))
+    rois = np.array([[1, 0.5, 1, 4, 5]])
+    swapped = rois.astype(rois.dtype.newbyteorder())
+    expected, features = roipool.roi_align(X, rois, 2), jnp.asarray(X)
+    assert_same_bits(np.asarray(roipool.roi_align(features, swapped, 2)), expected)
+    compiled = jax.jit(lambda x: roipool.roi_align(x, swapped, 2))
+    assert_same_bits(np.asarray(compiled(features)), expected)
 
 
 def test_masks_are_refused() -> None:
@@ -106,13 +107,33 @@ def test_masks_are_refused() -> None:
         with pytest.raises(TypeError, match=r"^roi_align: rois must be without a mask"):
             roipool.roi_align(jnp.asarray(X), boxes, 2)
     with pytest.raises(TypeError, match=r"^roi_align: features must be without a mask"):
-        roipool.jax.roi_align(np.ma.array(X), np.asarray(rois), 2)
+        roipool.roi_align(np.ma.array(X), jnp.asarray(np.asarray(rois)), 2)
 
 
 def test_an_empty_list_has_no_boxes() -> None:
     assert roipool.roi_align(jnp.asarray(X), [], 2).shape == (0, X.shape[1], 2, 2)
     assert roipool.roi_align(jnp.asarray(X), [], 2, batch_indices=[]).shape[0] == 0
     assert roipool.crop_and_resize(jnp.asarray(X), [], [], 2).shape[0] == 0
+
+
+@pytest.mark.parametrize("wrong", [2**32 + 1, 2**32 - 2**31, -(2**32)])
+def test_traced_numbers_are_not_cut(wrong: int) -> None:
+    """An index beyond 32 bits is that of no image, and a level that of no map."""
+    boxes, pyramid = jnp.asarray([[1.0, 1, 4, 4]]), [jnp.asarray(X), jnp.asarray(X)]
+
+    def by_index(numbers: Any) -> Any:
+        return roipool.roi_align(pyramid[0], boxes, 2, batch_indices=numbers)
+
+    def by_level(numbers: Any) -> Any:
+        images = jnp.zeros(1, int)
+        return roipool.multilevel_roi_align(
+            pyramid, boxes, 2, (1.0, 0.5), levels=numbers, batch_indices=images
+        )
+
+    with jax.enable_x64(True):
+        for pool in map(jax.jit, (by_index, by_level)):
+            assert not pool(jnp.asarray([wrong])).any()
+            assert pool(jnp.asarray([1])).any()
 
 
 @pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint8, jnp.float16])
@@ -129,14 +150,17 @@ def test_coordinates_beyond_32_bits_stay_what_they_are() -> None:
     assert_same_bits(np.asarray(found), roipool.roi_align(X, rois, 2, sampling_ratio=2))
 
 
-def test_levels_of_numpy_boxes_are_numpys() -> None:
+def test_levels_of_boxes_of_float64_are_numpys() -> None:
     side = np.array([112 - 1e-9, 112.0, 112 + 1e-9, 224 - 1e-12])
     rois = np.stack([np.zeros(4), np.zeros(4), side, side], axis=1)
     expected = roipool.assign_levels(rois, 2, 5)
-    assert np.array_equal(roipool.jax.assign_levels(rois, 2, 5), expected)
+    with jax.enable_x64(True):
+        assert np.array_equal(roipool.assign_levels(jnp.asarray(rois), 2, 5), expected)
+        compiled = jax.jit(lambda rois: roipool.assign_levels(rois, 2, 5))
+        assert np.array_equal(compiled(rois), expected)
 
 
-def everything(case: Case, to: Any) -> list[Any]:
+def everything(case: OperationCase, to: Any) -> list[Any]:
     features, boxes, indices = to(X), to(np.asarray(case.boxes(), np.float32)), to(case.indices())
     if case.variant.has_argmax:
         pooled, argmax = case.pool(features, boxes, indices, return_argmax=True)
@@ -149,7 +173,7 @@ def everything(case: Case, to: Any) -> list[Any]:
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
 @pytest.mark.parametrize("setting", ["strict promotion", "no jit"])
-def test_settings_change_no_bit(case: Case, setting: str) -> None:
+def test_settings_change_no_bit(case: OperationCase, setting: str) -> None:
     expected = everything(case, np.asarray)
     strict = jax.numpy_dtype_promotion("strict" if setting == "strict promotion" else "standard")
     with strict, jax.disable_jit(setting == "no jit"):
@@ -201,7 +225,7 @@ def test_derivatives_of_maps_without_cells(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_an_index_of_no_image_pools_nothing_in_a_batch_of_calls(case: Case) -> None:
+def test_an_index_of_no_image_pools_nothing_in_a_batch_of_calls(case: OperationCase) -> None:
     """For calls with separate maps; not the last image of the previous call."""
     features = jnp.asarray(maps((3, *SHAPE)), jnp.float32)
     boxes = jnp.asarray(case.boxes(2), jnp.float32)

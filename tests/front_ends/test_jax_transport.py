@@ -15,7 +15,7 @@ from _support.cases import (
     OF_VOLUMES,
     SHAPE,
     SIZE,
-    Case,
+    OperationCase,
     PyramidCase,
     VolumeCase,
     in_planes,
@@ -23,14 +23,15 @@ from _support.cases import (
     to_layout,
 )
 from _support.compare import assert_same_bits
+from _support.jax_programs import request_of
 from _support.pairwise import each
 from _support.run_python import run_python
 
 import roipool
 import roipool.jax
 from roipool import _cpu
-from roipool._requests import Request, RequestsOf
 from roipool.jax import _transport
+from roipool.jax._transport import Request
 
 WAYS = [_transport.call_host]
 if not _transport.why_no_handler():
@@ -41,18 +42,13 @@ if not _transport.why_no_handler():
 IN_PLACE = {"parameter", "get-tuple-element", "bitcast"}
 
 
-def request_of(case: Case) -> Request:
-    defaults = {"aligned": True, "angle_unit": "radians", "layout": "NCHW", "border": "constant"}
-    given = {**defaults, **case.options()}
-    return RequestsOf(case.op).request(given, SHAPE, SIZE)
-
-
 @pytest.mark.parametrize("case", [case for case in CASES if not case.adaptive], ids=str)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
+def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: OperationCase) -> None:
     """Both transports; programs for GPUs, and builds without handlers, use callbacks."""
     features, boxes = maps().astype(np.float32), case.boxes().astype(np.float32)
-    indices, request = case.indices(), request_of(case)
+    indices = case.indices()
+    request = request_of(lambda maps: case.pool(maps, boxes, indices), jnp.asarray(features))
     # Kernels take x before y.
     corners = boxes[:, [1, 0, 3, 2]] if case.op.boxes == "boxes" else boxes
     at = (jnp.asarray(case.numbers(corners)), jnp.asarray(indices, jnp.int32))
@@ -83,7 +79,7 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in ALL_CASES if not case.adaptive], ids=str)
 @each(layout=["NCHW", "NHWC"])
-def test_xla_copies_no_maps(case: Case, layout: str) -> None:
+def test_xla_copies_no_maps(case: OperationCase, layout: str) -> None:
     """Nor pooled values, nor their gradients: kernels read and fill them as programs have them.
 
     Handlers get this memory itself; callbacks of the host get copies of it, whatever XLA does.

@@ -10,11 +10,16 @@ from _support import emulator
 
 from roipool import _cpu
 from roipool._arrays import _cupy
-from roipool.tools.random_calls.front_ends import FRONT_END_ROWS, guises, guises_of_call
-from roipool.tools.random_calls.tasks import Report, Task, run_task
+from roipool.tools.random_calls.front_ends import (
+    FRONT_END_ROWS,
+    ROWS,
+    guises,
+    guises_of_call,
+)
+from roipool.tools.random_calls.tasks import CallRange, CallsReport, run_task
 
 GUISES = ("as written", "memory", "types", "out")
-CALLS = 100
+CALLS = 250
 
 
 @pytest.fixture(autouse=True)
@@ -25,24 +30,18 @@ def stand_in() -> Iterator[None]:
         yield
 
 
-def made(first: int, last: int) -> Report:
+def made(first: int, last: int, rows: tuple[str, ...] = ROWS) -> CallsReport:
     isa = _cpu.instruction_set()
-    return run_task(Task(3, first, last, FRONT_END_ROWS, isa, tiny=True, front_ends=("cupy",)))
-
-
-@pytest.mark.parametrize("first", range(0, CALLS, 25))
-def test_random_calls(first: int) -> None:
-    report = made(first, first + 25)
-    assert not report.failures, "\n".join(report.lines)
-    assert report.calls.total() == 25
-    assert set(report.by_subject) == {f"cupy: {name}" for name in GUISES}
+    return run_task(CallRange(3, first, last, rows, isa, tiny=True, front_ends=("cupy",)))
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("first", range(CALLS, CALLS + 150, 50))
-def test_more_random_calls(first: int) -> None:
+@pytest.mark.parametrize("first", range(0, CALLS, 50))
+def test_random_calls(first: int) -> None:
     report = made(first, first + 50)
     assert not report.failures, "\n".join(report.lines)
+    assert report.calls.total() == 50
+    assert set(report.by_subject) == {f"cupy: {name}" for name in GUISES}
 
 
 def test_every_guise_is_had() -> None:
@@ -50,8 +49,9 @@ def test_every_guise_is_had() -> None:
     assert had == set(guises("cupy")) == {f"cupy: {name}" for name in GUISES}
 
 
+@pytest.mark.thorough
 def test_a_wrong_front_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A front end that reads reversed views in the wrong order."""
+    """A front end that reads reversed views in the wrong order; `compat` makes views itself."""
     right = _cupy.readable
 
     def wrong(array: Any, dtype: Any) -> Any:
@@ -59,5 +59,5 @@ def test_a_wrong_front_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         return found if array.flags.c_contiguous else found[..., ::-1]
 
     monkeypatch.setattr(_cupy, "readable", wrong)
-    failures = made(0, 25).failures
+    failures = made(0, 25, FRONT_END_ROWS).failures
     assert {subject for _, subject in failures} == {"cupy: memory"}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from _support.operators import forward_request, requests
 from _support.pairwise import each
-from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, Case, maps
+from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, TensorCase, maps
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.export import Dim
@@ -44,14 +44,16 @@ def fresh_compiler() -> Iterator[None]:
 
 
 # Channels last: one average and one maximum.
-def in_both_formats(case: Case, memory_format: torch.memory_format) -> bool:
+def in_both_formats(case: TensorCase, memory_format: torch.memory_format) -> bool:
     both = ("roi_align, avg", "roi_pool, max")
     return memory_format is torch.contiguous_format or case.name in both
 
 
 @fixed
 @each(in_both_formats, memory_format=FORMATS)
-def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory_format) -> None:
+def test_operators_pass_torchs_own_check(
+    case: TensorCase, memory_format: torch.memory_format
+) -> None:
     """Check schema, registration of autograd, fake tensors, and traces with dynamic shapes."""
     features = maps(torch.float32, memory_format)
     gradient = maps(torch.float32, memory_format, shape=(5, 3 // case.groups, *SIZE))
@@ -97,7 +99,9 @@ def test_operators_are_differentiable_without_a_compiler() -> None:
 # ---- torch.compile
 
 
-def losses(case: Case, compiled: Any, features: Tensor, boxes: Tensor, indices: Tensor) -> Any:
+def losses(
+    case: TensorCase, compiled: Any, features: Tensor, boxes: Tensor, indices: Tensor
+) -> Any:
     """Return the loss and its gradients."""
     leaves = [features.clone(memory_format=torch.preserve_format).requires_grad_()]
     corners = boxes.clone()
@@ -109,7 +113,9 @@ def losses(case: Case, compiled: Any, features: Tensor, boxes: Tensor, indices: 
 
 @every_case
 @each(in_both_formats, memory_format=FORMATS)
-def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_format) -> None:
+def test_compiled_forward_and_backward(
+    case: TensorCase, memory_format: torch.memory_format
+) -> None:
     def program(features: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
         return case.pool(torch.relu(features), boxes, indices).square().sum()
 
@@ -123,7 +129,7 @@ def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_f
 
 
 @fixed
-def test_compiled_public_gradients(case: Case) -> None:
+def test_compiled_public_gradients(case: TensorCase) -> None:
     """Gradient functions within a compiled program."""
     features, boxes, indices = maps(), case.boxes(), case.indices()
     more = {"return_argmax": True} if case.variant.has_argmax else {}
@@ -288,7 +294,7 @@ def test_torch_func_within_compiled_programs_is_refused() -> None:
 class Head(torch.nn.Module):
     """A layer, a pooling, another layer."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: TensorCase) -> None:
         super().__init__()
         self.case = case
         self.weight = torch.nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
@@ -300,7 +306,7 @@ class Head(torch.nn.Module):
 @fixed
 @each(lambda case, strict: not strict or case is ALIGN, strict=(False, True))
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")
-def test_exported_program_and_its_gradient(case: Case, strict: bool) -> None:
+def test_exported_program_and_its_gradient(case: TensorCase, strict: bool) -> None:
     torch.compiler.reset()
     inputs = (maps(), case.boxes(), case.indices())
     count = Dim("count", min=0, max=10000)

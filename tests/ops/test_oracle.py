@@ -68,6 +68,7 @@ def test_oracle_of_rotated_boxes_in_every_type(
 
 
 # On the emulator `test_oracle` compares both sides with the oracle, in the same forms.
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", ["cpu", *GPUS[1:]], indirect=True)
 @every_form(0, dtypes=("float32", "float64"))
 @every_entry

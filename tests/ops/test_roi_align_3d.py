@@ -16,7 +16,6 @@ from _support.pairwise import each
 import roipool
 from roipool import reference
 from roipool._layout import VOLUME_LAYOUTS
-from roipool.verification.case import dtypes
 
 RNG = np.random.default_rng(0)
 VOLUMES = RNG.normal(size=(2, 5, 7, 6, 9))
@@ -163,38 +162,6 @@ def test_it_is_the_oracle(
 # ---- Arrays
 
 
-@each(layout=VOLUME_LAYOUTS, dtype=["float16", "bfloat16", "float32"])
-def test_results_have_the_dtype_of_the_volumes(backend: Backend, layout: Any, dtype: str) -> None:
-    library, kind = backend.library, dtypes()[dtype]
-    volumes, grad = (in_layout(array, layout).astype(kind) for array in (VOLUMES, GRAD))
-    wide = library.roi_align_3d(volumes.astype(np.float32), ROIS, SIZE, layout=layout)
-    pooled = library.roi_align_3d(volumes, ROIS, SIZE, layout=layout)
-    np.testing.assert_array_equal(pooled, wide.astype(kind), strict=True)
-    wide = library.roi_align_3d_backward(
-        grad.astype(np.float32), ROIS, volumes.shape, layout=layout
-    )
-    gradient = library.roi_align_3d_backward(grad, ROIS, volumes.shape, layout=layout)
-    np.testing.assert_array_equal(gradient, wide.astype(kind), strict=True)
-    by_boxes = library.roi_align_3d_backward_rois(grad, volumes, ROIS, layout=layout)
-    assert by_boxes.dtype == np.float32
-
-
-@each(layout=VOLUME_LAYOUTS, order=["C", "F"])
-def test_out(backend: Backend, layout: Any, order: Any) -> None:
-    own, upstream, rois = (
-        backend.to_device(array.astype(np.float32))
-        for array in (in_layout(VOLUMES, layout), in_layout(GRAD, layout), ROIS)
-    )
-    for function, *given in (
-        (roipool.roi_align_3d, own, rois, SIZE),
-        (roipool.roi_align_3d_backward, upstream, rois, own.shape),
-    ):
-        expected = function(*given, layout=layout)
-        out = backend.to_device(np.full(expected.shape, 7, np.float32, order=order))
-        assert function(*given, layout=layout, out=out) is out
-        np.testing.assert_array_equal(backend.to_host(out), backend.to_host(expected))
-
-
 @each(layout=VOLUME_LAYOUTS)
 def test_volumes_that_lie_otherwise_in_memory(backend: Backend, layout: Any) -> None:
     library, kind = backend.library, np.float32
@@ -212,16 +179,6 @@ def test_volumes_that_lie_otherwise_in_memory(backend: Backend, layout: Any) -> 
         np.testing.assert_array_equal(mine, other)
 
 
-def test_boxes_of_each_image() -> None:
-    order = np.argsort(ROIS[:, 0], kind="stable")
-    lists = [ROIS[ROIS[:, 0] == image, 1:] for image in (0, 1)]
-    expected = roipool.roi_align_3d(VOLUMES, ROIS[order], SIZE)
-    np.testing.assert_array_equal(roipool.roi_align_3d(VOLUMES, lists, SIZE), expected)
-    images = ROIS[order, 0].astype(np.int64)
-    pooled = roipool.roi_align_3d(VOLUMES, ROIS[order, 1:], SIZE, batch_indices=images)
-    np.testing.assert_array_equal(pooled, expected)
-
-
 @each(empty=range(5))
 def test_sizes_of_0(backend: Backend, empty: int) -> None:
     """A volume without cells is pooled to 0; no image has no box."""
@@ -235,19 +192,6 @@ def test_sizes_of_0(backend: Backend, empty: int) -> None:
     assert not pooled.any()
     assert library.roi_align_3d_backward(pooled, rois, shape).shape == shape
     assert not library.roi_align_3d_backward_rois(pooled, volumes, rois).any()
-
-
-@each(value=[np.nan, np.inf, -np.inf, 1e30], column=range(1, 7))
-def test_a_box_that_is_nowhere_is_0(backend: Backend, column: int, value: float) -> None:
-    library, rois = backend.library, ROIS.copy()
-    rois[2, column] = value
-    volumes, grad = VOLUMES.astype(np.float32), GRAD.astype(np.float32)
-    pooled = library.roi_align_3d(volumes, rois, SIZE, sampling_ratio=2)
-    expected = library.roi_align_3d(volumes, ROIS, SIZE, sampling_ratio=2)
-    np.testing.assert_array_equal(np.delete(pooled, 2, 0), np.delete(expected, 2, 0))
-    assert np.isfinite(pooled).all()
-    assert np.isfinite(library.roi_align_3d_backward(grad, rois, volumes.shape, 1, 2)).all()
-    assert np.isfinite(library.roi_align_3d_backward_rois(grad, volumes, rois, 1, 2)).all()
 
 
 def test_a_nan_that_no_sample_reads_does_not_spread(backend: Backend) -> None:

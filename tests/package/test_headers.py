@@ -1,19 +1,14 @@
-"""Each kernel header compiles on its own, and the geometry compiles for all GPUs."""
+"""Each kernel header compiles on its own."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
-from _support import nvrtc
-
-from roipool._cuda.source import flatten
 
 pytestmark = pytest.mark.thorough  # what does not compile fails everywhere else, too
 
@@ -57,10 +52,6 @@ def test_engine_header_compiles_alone(file: str, tmp_path: Path) -> None:
     python = sysconfig.get_path("include")  # of the one that looks for Ctrl-C
     options = ("-DROIPOOL_ENGINE=test", "-Wno-psabi", f"-I{python}")
     assert complaints(f'#include "{file}"\n', tmp_path, *options) == ""
-
-
-def test_a_bad_header_would_not_compile(tmp_path: Path) -> None:
-    assert "no_such_name" in complaints('#include "sample.h"\nint a = no_such_name;\n', tmp_path)
 
 
 TAPPED = """
@@ -130,97 +121,3 @@ def test_weights_without_samples_become_taps(tmp_path: Path) -> None:
         "3 0.75 1 2, 4 1 -0.5 0.5, 6 0 0.5 0, [3, 7)",
         "3 0.75 1 2, [3, 4)",  # what there is no room for is dropped
     ]
-
-
-# ---- CUDA
-
-
-@pytest.fixture(scope="module")
-def compiler() -> None:
-    """Demand NVRTC on Linux, where the test dependencies bring it."""
-    try:
-        nvrtc.library()
-    except FileNotFoundError as error:
-        if sys.platform == "linux":
-            raise
-        pytest.skip(f"{error}: it exists for Linux and Windows only")
-
-
-# Stores all results, so that the compiler cannot remove any of the geometry.
-KERNEL = """
-namespace {
-template <typename T, bool Gradient>
-struct Store {
-  T* taps;
-
-  __device__ void begin_bin(int bin, roipool::wide_int total) { *taps++ = T(bin) + T(total); }
-  __device__ void add(roipool::wide_int number, const roipool::Sample<T>& sample,
-                      const roipool::PositionGradient<T>& gradient = {}) {
-    *taps++ = T(number) + sample.first_weight * T(sample.first);
-    *taps++ = sample.second_weight * T(sample.second) + sample.slope + sample.position;
-    if (!Gradient) return;
-    *taps++ = gradient.by_low;
-    *taps++ = gradient.by_high;
-  }
-  __device__ void tap(int cell, T weight, T by_low, T by_high) {
-    *taps++ = T(cell) + weight;
-    if (!Gradient) return;
-    *taps++ = by_low;
-    *taps++ = by_high;
-  }
-};
-template <typename T>
-__device__ void store_all(const roipool::Axis<T>* axes, T* taps) {
-  Store<T, false> plain{taps};
-  Store<T, true> with_gradient{taps};
-  for (int name = 0; name < roipool::definition_count; ++name) {
-    const roipool::Definition definition = static_cast<roipool::Definition>(name);
-    roipool::visit_bins(definition, *axes, 0, axes->bins, plain);
-    roipool::visit_bins(definition, *axes, 0, axes->bins, with_gradient);
-  }
-}
-}  // namespace
-extern "C" __global__ void store_float(const roipool::Axis<float>* axes, float* taps) {
-  store_all(axes + threadIdx.x, taps);
-}
-extern "C" __global__ void store_double(const roipool::Axis<double>* axes, double* taps) {
-  store_all(axes + threadIdx.x, taps);
-}
-"""
-
-
-@pytest.mark.parametrize("architecture", [75, 120])  # the oldest and the newest
-def test_geometry_compiles_for_gpus(architecture: int, compiler: None) -> None:
-    if architecture not in nvrtc.architectures():
-        pytest.skip(f"this version of NVRTC does not know sm_{architecture}")
-    target = f"--gpu-architecture=compute_{architecture}"
-    options = (target, "--std=c++17", "-fmad=false", "-ftz=true")
-    ptx = nvrtc.compile_cuda(flatten("definitions.h") + KERNEL, *options)
-    assert "store_float" in ptx
-    assert "store_double" in ptx
-    # The CPU's decisions are made without contraction; these have to be too.
-    assert re.search(r"\b(fma|mad)\.(r[nzmp]\.)?(ftz\.)?f(32|64)", ptx) is None
-
-
-@pytest.mark.parametrize("header", GEOMETRY)
-def test_geometry_header_compiles_alone_for_gpus(header: str, compiler: None) -> None:
-    nvrtc.compile_cuda(flatten(header), "--std=c++17", "-fmad=false")
-
-
-def test_contraction_would_be_seen(compiler: None) -> None:
-    one_of_all = "const int name = roipool::define_roi_align;"  # the rest takes seconds
-    loop = re.search(r"for \(int name.*{", KERNEL)
-    assert loop is not None
-    text = flatten("definitions.h") + KERNEL.replace(loop[0], f"{{ {one_of_all}")
-    ptx = nvrtc.compile_cuda(text, "--std=c++17", "-fmad=true")
-    assert re.search(r"\bfma\.rn\.f32", ptx)
-
-
-def test_errors_name_the_header_and_its_line(compiler: None, tmp_path: Path) -> None:
-    for header in GEOMETRY:
-        shutil.copy(KERNELS / header, tmp_path)
-    broken = tmp_path / "roi_pool.h"
-    lines = broken.read_text().splitlines()
-    broken.write_text("\n".join([*lines, "no_such_type x;"]))
-    with pytest.raises(SyntaxError, match=rf"roi_pool\.h\({len(lines) + 1}\)"):
-        nvrtc.compile_cuda(flatten("definitions.h", tmp_path), "--std=c++17")

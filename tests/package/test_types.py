@@ -1,4 +1,4 @@
-"""Types that users' checkers see: stubs are the generated ones. `tests/front_ends` has the rest.
+"""Names that users' checkers see. `tests/front_ends` has the rest.
 
 `tests/package/typed_user.py` is checked by the session `types` of noxfile.py.
 """
@@ -7,16 +7,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from _support.sources import SOURCES
-from _support.stubs import stubs
 
 import roipool
-
-
-@pytest.mark.parametrize("package", stubs.FRONT_ENDS)
-def test_stubs_are_the_generated_ones(package: str) -> None:
-    assert stubs.stub_file(package).read_text() == stubs.stub(package), "run scripts/stubs.py"
 
 
 def test_private_helpers_are_not_listed() -> None:

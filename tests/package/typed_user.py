@@ -119,8 +119,8 @@ def jax_arrays(maps: jax.Array, rois: jax.Array, boxes: NDArray[np.float32]) -> 
     assert_type(roipool.roi_align(maps, rois, 7), jax.Array)
     assert_type(roipool.precise_roi_pool(maps, boxes, 7), jax.Array)
     assert_type(roipool.roi_align_backward_rois(maps, maps, rois), jax.Array)
-    assert_type(roipool.jax.roi_align_rotated(maps, rois, 7, angle_unit="degrees"), jax.Array)
-    assert_type(roipool.jax.roi_align(boxes, [[0, 1, 1, 3, 3]], 7), jax.Array)
+    assert_type(roipool.roi_align_rotated(maps, rois, 7, angle_unit="degrees"), jax.Array)
+    assert_type(roipool.roi_align(maps, [[0, 1, 1, 3, 3]], 7), jax.Array)
     assert_type(roipool.jax.transport(), str)
 
 
@@ -133,11 +133,10 @@ def other_arrays(gpu: CudaArray, lazy: da.Array, other: DLPackArray) -> None:
 
 
 def lazy_arrays(maps: da.Array, rois: NDArray[np.float32], images: list[int]) -> None:
-    assert_type(roipool.dask.roi_align(maps, rois, 7, mode="max", keep_order=False), da.Array)
-    assert_type(roipool.dask.multilevel_roi_align([maps], rois, 7, [1 / 4]), da.Array)
-    both = roipool.dask.roi_pool(maps, [rois, rois], 7, return_argmax=True)
+    assert_type(roipool.roi_align(maps, rois, 7, mode="max"), da.Array)
+    both = roipool.roi_pool(maps, [rois, rois], 7, return_argmax=True)
     assert_type(both, tuple[da.Array, da.Array])
-    assert_type(roipool.dask.crop_and_resize(maps, rois, images, 7), da.Array)
+    assert_type(roipool.crop_and_resize(maps, rois, images, 7), da.Array)
     assert_type(roipool.dask.chunk_order(maps, images), NDArray[np.int64])
 
 
@@ -150,7 +149,7 @@ def wrong_words(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) -> 
     roipool.roi_average_pool(maps, maps, 7, layout="CHWN")  # type: ignore[arg-type]
     roipool.crop_and_resize(maps, maps, maps, 7, method="cubic")  # type: ignore[call-overload]
     roipool.roi_align_rotated(maps, maps, 7, angle_unit="turns")  # type: ignore[arg-type]
-    roipool.jax.crop_and_resize(array, array, array, 7, method="")  # type: ignore[arg-type]
+    roipool.crop_and_resize(array, array, array, 7, method="")  # type: ignore[call-overload]
     mmcv.roi_align(maps, maps, 7, pool_mode="mean")  # type: ignore[arg-type]
     onnx.RoiAlign(maps, maps, maps, mode="mean")  # type: ignore[arg-type]
     roipool.compat.mmvc.roi_align(maps, maps, 7)  # type: ignore[attr-defined]
@@ -162,7 +161,6 @@ def wrong_arrays(maps: NDArray[np.float32], tensor: Tensor, array: jax.Array) ->
     roipool.roi_average_pool("maps", maps, 7)  # type: ignore[type-var]
     roipool.roi_average_pool(maps, None, 7)  # type: ignore[arg-type]
     roipool.multilevel_roi_align(maps, maps, 7, [1.0])  # type: ignore[arg-type]
-    roipool.jax.roi_average_pool(tensor, array, 7)  # type: ignore[arg-type]
 
 
 def wrong_modules(maps: Tensor, rois: Tensor, array: NDArray[np.float32]) -> None:
@@ -174,10 +172,9 @@ def wrong_modules(maps: Tensor, rois: Tensor, array: NDArray[np.float32]) -> Non
     nn.MultiScaleRoIAlign(["fine"], 7, 2)(maps, [rois], [(9, 9)])  # type: ignore[arg-type]
 
 
-def wrong_lazy_arrays(maps: da.Array, tensor: Tensor) -> None:
-    roipool.dask.roi_align(tensor, [[0, 1, 1, 3, 3]], 7)  # type: ignore[call-overload]
-    roipool.dask.roi_average_pool(maps, [[0, 1, 1, 3, 3]], 7, keep_ordr=False)  # type: ignore[call-arg]
-    roipool.dask.roi_align_backward(maps, [[0, 1, 1, 3, 3]], (1, 1, 8, 8))  # type: ignore[attr-defined]
+def wrong_lazy_arrays(maps: da.Array) -> None:
+    roipool.dask.roi_align(maps, [[0, 1, 1, 3, 3]], 7)  # type: ignore[attr-defined]
+    roipool.roi_align(maps, [[0, 1, 1, 3, 3]], 7, keep_ordr=False)  # type: ignore[call-overload]
 
 
 def wrong_options(maps: NDArray[np.float32]) -> None:

@@ -33,9 +33,11 @@ from roipool.tools.alternatives import ALTERNATIVES, FIELDS
 from roipool.tools.compare.systems import LISTED, SYSTEMS
 from roipool.tools.conformance.cases import KINDS, KINDS_IN_WORDS
 from roipool.tools.conformance.names import resolved
-from roipool.tools.conformance.reports import Request
+from roipool.tools.conformance.reports import ReportRequest
 from roipool.tools.conformance.rules import RULES
 from roipool.tools.random_calls.shrink import text_of
+
+pytestmark = pytest.mark.thorough  # a program of its own
 
 # The toys truncate NaN, read cells of weight 0, and visit every sample of a huge box.
 FINITE = ("non-finite-boxes", "non-finite-cells", "huge-boxes", "empty-arrays")
@@ -65,23 +67,13 @@ def own(semantics: str) -> Callable[..., Any]:
 # ---- Conforming implementations
 
 
-USUAL = ("mmcv.roi_pool", "tensorflow.crop_and_resize")
-
-
-@pytest.mark.parametrize(
-    "semantics",
-    [
-        name if name in USUAL else pytest.param(name, marks=pytest.mark.thorough)
-        for name in SEMANTICS
-    ],
-)
+@pytest.mark.parametrize("semantics", SEMANTICS)
 def test_own_functions_conform(semantics: str) -> None:
     (report,) = assert_conforms(own(semantics), semantics, random_calls=4, strict=True)
     assert len(report.outcomes) > 60
     assert report.rounded == 0
 
 
-@pytest.mark.thorough
 def test_toys_conform() -> None:
     for implementation, semantics, backward in (
         (toys.roi_pool(), "torchvision.roi_pool", None),
@@ -95,7 +87,6 @@ def test_toys_conform() -> None:
         assert results >= {"pooled", "argmax" if backward is None else "gradient"}
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_other_types(dtype: str) -> None:
     if dtype == "bfloat16":
@@ -114,12 +105,7 @@ def test_other_types(dtype: str) -> None:
 # ---- Mistakes are named
 
 
-def more(*names: str) -> list[Any]:
-    """Return mistakes that are only tested with --thorough: each runs the whole catalogue."""
-    return [pytest.param(name, marks=pytest.mark.thorough) for name in names]
-
-
-POOL = more(
+POOL = (
     "transposed argmax",
     "half to even",
     "missing +1",
@@ -129,21 +115,19 @@ POOL = more(
     "last of equals",
     "cut, not rounded",
 )
-ALIGN = [
+ALIGN = (
     "floor of a negative",
-    *more(
-        "last end floored",
-        "clamp at H",
-        "count without max 1",
-        "swapped weights",
-        "border at 0",
-        "adaptive count by floor",
-        "negative position cut",
-        "batch index ignored",
-        "half pixel left out",
-        "not divided",
-    ),
-]
+    "last end floored",
+    "clamp at H",
+    "count without max 1",
+    "swapped weights",
+    "border at 0",
+    "adaptive count by floor",
+    "negative position cut",
+    "batch index ignored",
+    "half pixel left out",
+    "not divided",
+)
 AT_EDGES = (
     "clamp at H - 1",
     "clamp at H",
@@ -177,7 +161,6 @@ def test_mistakes_of_align_are_named(mistake: str) -> None:
     check_named(report, mistake, "pooled")
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", ["not divided", "swapped weights", "sign of the gradient"])
 def test_mistakes_of_a_gradient_are_named(mistake: str) -> None:
     backward = toys.roi_align_backward(mistake)
@@ -204,7 +187,6 @@ def verdict(report: Report) -> str:
     return f"{diagnosis.results}: {diagnosis.words}"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mistake", "words", "more"),
     [
@@ -234,7 +216,6 @@ def test_one_end_floored_before_pooling() -> None:
     assert verdict(report) == f"pooled, argmax: {words}"
 
 
-@pytest.mark.thorough
 def test_a_shift_of_any_boxes_is_fitted() -> None:
     def moved(input: Any, boxes: Any, output_size: Any, spatial_scale: float) -> Any:
         beside = boxes + np.float32([0, 1.3, 1.3, 1.3, 1.3])
@@ -244,7 +225,6 @@ def test_a_shift_of_any_boxes_is_fitted() -> None:
     assert verdict(report) == "pooled: moves boxes by 1.3 pixels before they are scaled"
 
 
-@pytest.mark.thorough
 def test_a_nan_that_spreads() -> None:
     """The argmax is wrong for the same reason, not by another mistake."""
 
@@ -260,7 +240,6 @@ def test_a_nan_that_spreads() -> None:
     assert verdict(report) == f"pooled, argmax: {words}"
 
 
-@pytest.mark.thorough
 def test_one_mistake_of_forward_and_backward_is_told_once() -> None:
     mistake = "half pixel left out"
     report = found(
@@ -274,7 +253,6 @@ def test_one_mistake_of_forward_and_backward_is_told_once() -> None:
     assert verdict(report) == f"pooled, gradient: {words}"
 
 
-@pytest.mark.thorough
 def test_what_matches_nothing_has_no_hint() -> None:
     def other(input: Any, boxes: Any, *arguments: Any, **options: Any) -> Any:
         pooled = torchvision.roi_align(input, boxes, *arguments, **options)
@@ -295,7 +273,6 @@ def boxes_negated(*arguments: Any, **options: Any) -> Any:
 BY_BOXES = {"options": {"sampling_ratio": 2, "aligned": True}}
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("semantics", "implementation"),
     [("roi_align", roipool.roi_align), ("torchvision.roi_align", torchvision.roi_align)],
@@ -317,7 +294,6 @@ def test_the_gradient_of_boxes_is_checked(semantics: str, implementation: Any) -
     assert np.prod(diagnosis.smallest.maps.shape) <= 4
 
 
-@pytest.mark.thorough
 def test_gradients_of_boxes_from_either_side_are_right() -> None:
     """A sample on a cell's centre has different slopes to its left and right."""
 
@@ -534,7 +510,7 @@ def test_positions_may_be_rounded_otherwise() -> None:
         scaled[:, 1:] *= spatial_scale * (1 + 1e-7)
         return torchvision.roi_align(input, scaled, output_size, 1.0, **more)
 
-    request = Request(
+    request = ReportRequest(
         scaled_first, "torchvision.roi_align", options={"sampling_ratio": 2}, random_calls=0
     )
     examiner, _ = request.examiner("float32", "cpu")
@@ -548,7 +524,6 @@ def test_positions_may_be_rounded_otherwise() -> None:
     assert examiner.examine("", exact).failures
 
 
-@pytest.mark.thorough
 def test_tolerances_of_a_pair(tmp_path: Path) -> None:
     def off(*arguments: Any, **options: Any) -> Any:
         return torchvision.roi_align(*arguments, **options) + np.float32(1e-3)

@@ -1,7 +1,7 @@
 // The steps of a call, by its threads: `_cpu.pyx` has the loop that starts them.
 #pragma once
 #include "float_environment.h"
-#include "team.h"
+#include "pool.h"
 
 namespace roipool {
 
@@ -9,10 +9,14 @@ namespace roipool {
 const wide_int counted_boxes = 256;
 const wide_int written_entries = 4096;
 
+// What the lead does of a call, with a team.
+typedef Status (*Steps)(Call*, Team*);
+
 struct Execution {
   Call* call;
-  Team team;
-  Status status = status_done;
+  Steps steps;
+  Team* team;
+  Status status;
 };
 
 // Bounds the entries of each box's bins.
@@ -62,25 +66,58 @@ inline Status take_steps(Call* call, Team* team) {
 inline void take_part(Execution* execution, int member) {
   const FloatEnvironment environment = enter_standard_floats();  // each thread has its own
   if (member == 0) {
-    execution->status = take_steps(execution->call, &execution->team);
-    execution->team.dismiss();
+    execution->status = execution->steps(execution->call, execution->team);
+    if (execution->call->threads > 1) execution->team->dismiss(threads_of_region() - 1);
   } else {
-    execution->team.follow();
+    execution->team->follow();
   }
   leave_standard_floats(environment);
 }
 
-// Executes a call; its memory is freed in every case. `start_threads(execution, threads)` calls
-// `take_part` for each of several threads.
-inline Status execute_call(Call* call, void (*start_threads)(Execution*, int)) {
-  Execution execution = {call, {call, call->threads}};
+// Executes a call in a parallel region: `start_threads(execution, threads)` calls `take_part` for
+// each of its threads.
+inline Status execute_in_region(Call* call, void (*start_threads)(Execution*, int), Steps steps) {
+  Team team(call, call->threads);
+  Execution execution = {call, steps, &team, status_done};
   if (call->threads == 1) {  // a region of one thread would take longer than a small call
     take_part(&execution, 0);
   } else {
     start_threads(&execution, call->threads);
   }
+  return execution.status;
+}
+
+inline std::shared_ptr<Team> new_team(Call* call) noexcept {
+  try {
+    return std::make_shared<Team>(call, call->threads);
+  } catch (const std::bad_alloc&) {
+    call->bytes = sizeof(Team);
+    return nullptr;
+  }
+}
+
+// Executes a call by the calling thread, and those of the pool that come in time.
+inline Status execute_with_pool(Call* call, Steps steps) {
+  const std::shared_ptr<Team> team = new_team(call);
+  if (!team) return status_no_memory;
+  const int others = call->threads - 1;
+  const FloatEnvironment environment = enter_standard_floats();
+  thread_pool().invite(team, others);
+  const Status status = steps(call, team.get());
+  team->dismiss(0);
+  thread_pool().withdraw(team, others);
+  leave_standard_floats(environment);
+  return status;
+}
+
+// Executes a call; its memory is freed in every case.
+inline Status execute_call(Call* call, void (*start_threads)(Execution*, int),
+                           Steps steps = take_steps) {
+  const bool with_pool = call->threads > 1 && uses_pool().load(std::memory_order_relaxed);
+  const Status status =
+      with_pool ? execute_with_pool(call, steps) : execute_in_region(call, start_threads, steps);
   free_memory_of(call);
-  return is_interrupted(call->watch) ? status_interrupted : execution.status;
+  return is_interrupted(call->watch) ? status_interrupted : status;
 }
 
 }  // namespace roipool

@@ -1,5 +1,5 @@
-// The threads of a call, in one parallel region. The lead, which made the call, goes from step to
-// step; the others take parts of whatever step is open. Nobody waits for a thread that has nothing
+// The threads of a call. The lead, which made the call, goes from step to step; the others take
+// parts of whatever step is open. Nobody waits for a thread that has nothing
 // to do: on busy cores one may come late, or not before the call is done. Threads that wait sleep,
 // so that they leave their cores to those that work.
 #pragma once
@@ -62,16 +62,14 @@ class Team {
     tell();
   }
 
-  // Lead, at the end: waits asleep for threads that are still to come, which the region's end would
-  // do awake.
-  void dismiss() {
-    if (threads_ == 1) return;
+  // Lead, at the end: waits asleep until `others` have left. The end of a parallel region waits
+  // for all of its threads, awake.
+  void dismiss(int others) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       dismissed_ = true;
     }
     tell();
-    const int others = threads_of_region() - 1;
     wait_until([this, others] { return left_ >= others; });
   }
 

@@ -1,26 +1,27 @@
-// OpenMP, where the build has it, and what a fork needs.
+// OpenMP, where the build has it.
 #pragma once
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#ifndef _WIN32
-#include <pthread.h>
-#endif
-
-#include "interrupts.h"
-#include "memory.h"
 
 namespace roipool {
 
 #ifdef _OPENMP
 const int built_with_openmp = 1;
 inline int openmp_threads() noexcept { return omp_get_max_threads(); }
-// Of the parallel region that calls it.
+// Threads of the parallel region that calls it.
 inline int threads_of_region() noexcept { return omp_get_num_threads(); }
 #else
 const int built_with_openmp = 0;
 inline int openmp_threads() noexcept { return 1; }
 inline int threads_of_region() noexcept { return 1; }
+#endif
+
+// Whether the build asked for threads of roipool's own, see pool.h.
+#ifdef ROIPOOL_POOL
+const int built_with_pool = 1;
+#else
+const int built_with_pool = 0;
 #endif
 
 // Tells the processor that a thread waits in a loop.
@@ -58,27 +59,6 @@ inline int limited_threads(int number) noexcept {
 inline void end_idle_threads() noexcept {
 #if defined(_OPENMP) && defined(__GNUC__) && !defined(__clang__)
   omp_pause_resource_all(omp_pause_hard);
-#endif
-}
-
-inline void before_fork() noexcept {
-  end_idle_threads();
-  block_cache().lock();
-}
-
-inline void after_fork() noexcept { block_cache().unlock(); }
-inline void after_fork_in_child() noexcept {
-  after_fork();
-  main_thread() = PyThread_get_thread_ident();
-}
-
-// Makes forks safe, also those that Python knows nothing of; to be called once. Returns whether
-// that was possible. Windows has no forks.
-inline bool prepare_for_forks() noexcept {
-#ifdef _WIN32
-  return true;
-#else
-  return pthread_atfork(before_fork, after_fork, after_fork_in_child) == 0;
 #endif
 }
 

@@ -1,6 +1,5 @@
 // A sum over the threads of a block.
 #pragma once
-#include "call.h"
 
 namespace roipool {
 

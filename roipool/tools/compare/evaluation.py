@@ -20,8 +20,8 @@ from roipool.reference import BoxOnMap, Rules
 from roipool.tools.compare.problem import Options
 
 __all__ = [
+    "BinOnMap",
     "NotExplainedError",
-    "Place",
     "box_in_cells",
     "pooled_value",
     "sample_counts",
@@ -37,7 +37,7 @@ class NotExplainedError(Exception):
     """Raised if the value of a bin is not computed; the message says why."""
 
 
-class Place(NamedTuple):
+class BinOnMap(NamedTuple):
     """A bin of a box on one channel of a map.
 
     Attributes
@@ -76,7 +76,7 @@ class Place(NamedTuple):
         )
 
 
-def pooled_value(rules: Rules, place: Place) -> float:
+def pooled_value(rules: Rules, place: BinOnMap) -> float:
     """Return the value of one bin of one channel under any combination of rules.
 
     Raises
@@ -100,7 +100,7 @@ def pooled_value(rules: Rules, place: Place) -> float:
     return _upright_value(rules, place)
 
 
-def _upright_value(rules: Rules, place: Place) -> float:
+def _upright_value(rules: Rules, place: BinOnMap) -> float:
     """Read the grid of samples of an upright bin, as a product of a matrix for each axis."""
     lines = reference.lines_of(rules, place.on_map, place.bin)
     if not all(line.grid for line in lines):
@@ -125,7 +125,7 @@ def _upright_value(rules: Rules, place: Place) -> float:
     return float(np.fmax.reduce(values, axis=None, initial=start))
 
 
-def box_in_cells(rules: Rules, place: Place) -> list[float]:
+def box_in_cells(rules: Rules, place: BinOnMap) -> list[float]:
     """Return the box in map cells under the rules: x1, y1, x2, y2, or x1, y1, z1, x2, y2, z2.
 
     A rotated box is not yet rotated.
@@ -133,19 +133,78 @@ def box_in_cells(rules: Rules, place: Place) -> list[float]:
     return reference.box_in_cells(rules, place.on_map)
 
 
-def sample_counts(rules: Rules, place: Place) -> list[int]:
+def sample_counts(rules: Rules, place: BinOnMap) -> list[int]:
     """Return the number of samples in the bin along each axis of the map."""
     return reference.counts_of(rules, place.on_map, place.bin)
 
 
+class _Axis(NamedTuple):
+    """The samples along one axis.
+
+    Attributes
+    ----------
+    cells : ndarray of int
+        The cells that any of them read; one that is both neighbours of a sample is there twice.
+    columns : ndarray of int
+        For each sample the places of its cells in `cells`; with fewer cells than others, any.
+    weights : ndarray
+        The weights of these.
+    read : ndarray of bool
+        Whether the sample reads them.
+    """
+
+    cells: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    weights: NDArray[np.float64]
+    read: NDArray[np.bool_]
+
+    @property
+    def of_cells(self) -> NDArray[np.float64]:
+        """The sum of all samples' weights for each cell."""
+        sums = np.zeros(len(self.cells))
+        np.add.at(sums, self.columns.ravel(), self.weights.ravel())
+        return sums
+
+    def times(self, values: NDArray[Any], axis: int) -> NDArray[np.float64]:
+        """Return the samples' sums of values along an axis."""
+        moved = np.moveaxis(values, axis, 0)
+        count, most = self.columns.shape
+        if 4 * most >= len(self.cells):
+            matrix = np.zeros((count, len(self.cells)))
+            np.add.at(matrix, (np.arange(count)[:, np.newaxis], self.columns), self.weights)
+            return np.moveaxis(np.tensordot(matrix, moved, axes=1), 0, axis)
+        total = np.zeros((count, *moved.shape[1:]))  # most samples read few of many cells
+        for columns, weights in zip(self.columns.T, self.weights.T, strict=True):
+            total += weights.reshape(-1, *[1] * (moved.ndim - 1)) * moved[columns]
+        return np.moveaxis(total, 0, axis)
+
+    def at(self, place: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return each sample's weight for one of the cells, and whether it reads that."""
+        is_here = (self.columns == place) & self.read
+        return np.where(is_here, self.weights, 0.0).sum(axis=1), is_here.any(axis=1)
+
+
+def _axis(samples: Cells) -> _Axis:
+    """Return the samples along one axis from the cells and weights of each."""
+    most = max(map(len, samples))
+    read = np.arange(most) < np.array([len(cells) for cells in samples])[:, np.newaxis]
+    known = np.array([pair for cells in samples for pair in cells], np.float64).reshape(-1, 2)
+    keys, weights = np.zeros(read.shape, np.intp), np.zeros(read.shape)
+    # Two neighbours that are the same cell are read separately.
+    keys[read], weights[read] = known[:, 0].astype(np.intp) * most, known[:, 1]
+    keys += np.where(read, np.arange(most), keys[:, :1])
+    places, columns = np.unique(keys, return_inverse=True)
+    return _Axis(places // most, columns.reshape(keys.shape), weights, read)
+
+
 def _sum_of_samples(image: FloatArray, samples: Sequence[Cells]) -> Any:
     """Return the sum of all samples, without the value of each: there may be many thousands."""
-    cells, weights, _ = zip(*map(_matrix, samples), strict=True)
-    total = image[np.ix_(*cells)].astype(np.float64)
+    axes = list(map(_axis, samples))
+    total = image[np.ix_(*(axis.cells for axis in axes))].astype(np.float64)
     if not np.isfinite(total).all():
         return _sample_values(image, samples, reads_all=False).sum()
-    for matrix in weights:
-        total = np.tensordot(matrix.sum(axis=0), total, axes=1)
+    for axis in axes:
+        total = np.tensordot(axis.of_cells, total, axes=1)
     return total
 
 
@@ -156,36 +215,17 @@ def _sample_values(
 
     Samples of a maximum `reads_all` their cells; in a mean, a NaN of weight 0 has no effect.
     """
-    cells, weights, read = zip(*map(_matrix, samples), strict=True)
-    window = image[np.ix_(*cells)].astype(np.float64)
+    axes = list(map(_axis, samples))
+    window = image[np.ix_(*(axis.cells for axis in axes))]
     finite = np.isfinite(window)
-    *depth, down, along = weights
-    values: NDArray[np.float64] = down @ np.where(finite, window, 0.0) @ along.T
-    for deep in depth:
-        values = np.tensordot(deep, values, axes=1)
+    values: NDArray[np.float64] = np.where(finite, window, 0.0)
+    for number, axis in enumerate(axes):
+        values = axis.times(values, number)
     for place in np.argwhere(~finite):
-        weight = _outer(weights, place)
-        is_read = _outer(read, place) if reads_all else weight != 0
-        values += np.where(is_read, weight * window[tuple(place)], 0.0)
+        weights, read = zip(
+            *(axis.at(column) for axis, column in zip(axes, place, strict=True)), strict=True
+        )
+        weight = functools.reduce(np.multiply.outer, weights)
+        is_read = functools.reduce(np.multiply.outer, read) if reads_all else weight != 0
+        values += np.where(is_read, weight * np.float64(window[tuple(place)]), 0.0)
     return values
-
-
-def _outer(matrices: Sequence[NDArray[Any]], place: NDArray[np.intp]) -> NDArray[Any]:
-    """Return the products, over all samples, of one column of each axis's matrix."""
-    columns = (matrix[:, column] for matrix, column in zip(matrices, place, strict=True))
-    product: NDArray[Any] = functools.reduce(np.multiply.outer, columns)
-    return product
-
-
-def _matrix(samples: Cells) -> tuple[list[int], NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the cells, and for each sample their weights and whether it reads them."""
-    # Two neighbours that are the same cell are read separately.
-    places = sorted({(cell, i) for cells in samples for i, (cell, _) in enumerate(cells)})
-    column = {place: number for number, place in enumerate(places)}
-    weights = np.zeros((len(samples), len(places)))
-    read = np.zeros(weights.shape, bool)
-    for row, cells in enumerate(samples):
-        for i, (cell, weight) in enumerate(cells):
-            weights[row, column[cell, i]] = weight
-            read[row, column[cell, i]] = True
-    return [cell for cell, _ in places], weights, read

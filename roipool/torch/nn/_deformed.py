@@ -11,7 +11,7 @@ from torch import Tensor
 from roipool import _arguments as check
 from roipool.ops.deform_roi_pool import deform_roi_pool
 from roipool.ops.roi_align import roi_align
-from roipool.torch.nn._sizes import Size, samples
+from roipool.torch.nn._options import Size, samples
 
 
 # torch.fx records calls of wrapped functions as they are.

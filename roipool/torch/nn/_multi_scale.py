@@ -15,7 +15,7 @@ from roipool.compat import _conventions as conventions
 from roipool.ops.multilevel_roi_align import multilevel_roi_align
 from roipool.torch._core import check_box_format
 from roipool.torch._memory import check_memory
-from roipool.torch.nn._sizes import Size, pair, samples
+from roipool.torch.nn._options import Size, pair, samples
 
 
 class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cases import SMALL, Case, maps
+from _support.cases import SMALL, OperationCase, maps
 
 from .derivatives import FIXED, TYPICAL, close, loss_of, of_features
 from .front_end import Contract, Form, FrontEnd, as_list, over, to_form
 
 Axes = tuple[int | None, ...]
-# Of maps, boxes, indices.
+# Batched axes of maps, boxes and indices.
 IN_AXES: list[Axes] = [
     (0, None, None),
     (None, 0, None),
@@ -24,12 +24,18 @@ IN_AXES: list[Axes] = [
     (None, None, 0),
     (None, 0, 1),
 ]
+USUAL_AXES = IN_AXES[2:4]
 BATCHES = [
     *((case, axes, "NCHW") for case in TYPICAL for axes in IN_AXES),
-    *((case, axes, "NHWC") for case in TYPICAL for axes in IN_AXES[2:4]),
+    *((case, axes, "NHWC") for case in TYPICAL for axes in USUAL_AXES),
     *((case, IN_AXES[0], "NHWC") for case in FIXED),
     *((case, IN_AXES[4], "NCHW") for case in FIXED if case not in TYPICAL),
 ]
+
+
+def rare(*row: Any, when: bool) -> Any:
+    """Return parameters of a test, which is thorough for rare ones."""
+    return pytest.param(*row, marks=pytest.mark.thorough if when else ())
 
 
 def batch(make: Callable[[int], Any], axis: int | None, calls: int = 3) -> Any:
@@ -42,16 +48,23 @@ def one_of(value: Any, axis: int | None, number: int) -> Any:
     return value if axis is None else np.take(value, number, axis)
 
 
-def gradient_of(front_end: FrontEnd, case: Case, pool: Callable[..., Any]) -> Callable[..., Any]:
+def gradient_of(
+    front_end: FrontEnd, case: OperationCase, pool: Callable[..., Any]
+) -> Callable[..., Any]:
     return front_end.functional.grad(loss_of(pool), (0, 1) if case.moves else 0)
 
 
 class Batches(Contract):
     """`vmap` of forwards and gradients."""
 
-    @pytest.mark.parametrize(("case", "in_axes", "layout"), BATCHES, ids=str, indirect=["case"])
+    @pytest.mark.parametrize(
+        ("case", "in_axes", "layout"),
+        [rare(*row, when=row[1] not in USUAL_AXES or row[2] == "NHWC") for row in BATCHES],
+        ids=str,
+        indirect=["case"],
+    )
     def test_vmap_is_a_loop(
-        self, front_end: FrontEnd, case: Case, in_axes: Axes, layout: str
+        self, front_end: FrontEnd, case: OperationCase, in_axes: Axes, layout: str
     ) -> None:
         """Forward and gradients equal those of a loop, whichever operands are batched."""
         form = Form("float64", layout)
@@ -71,10 +84,12 @@ class Batches(Contract):
                 close(front_end, mine[number], other)
 
     @pytest.mark.parametrize("sizes", [(0, 2, 8, 5), (3, 2, 8, 0), (3, 2, 0, 5)], ids=str)
-    @pytest.mark.parametrize("in_axes", IN_AXES[:-1], ids=str)
+    @pytest.mark.parametrize(
+        "in_axes", [rare(axes, when=axes != USUAL_AXES[0]) for axes in IN_AXES[:-1]], ids=str
+    )
     @over(TYPICAL)
     def test_vmap_of_nothing(
-        self, front_end: FrontEnd, case: Case, in_axes: Axes, sizes: tuple[int, ...]
+        self, front_end: FrontEnd, case: OperationCase, in_axes: Axes, sizes: tuple[int, ...]
     ) -> None:
         """Batches without calls, boxes or cells have the usual shapes."""
         calls, images, height, count = sizes
@@ -93,7 +108,9 @@ class Batches(Contract):
                 assert (mine == one).all()
 
     @over(TYPICAL)
-    def test_batches_of_batches_and_of_tangents(self, front_end: FrontEnd, case: Case) -> None:
+    def test_batches_of_batches_and_of_tangents(
+        self, front_end: FrontEnd, case: OperationCase
+    ) -> None:
         func, pool = front_end.functional, of_features(front_end, case)
         features = front_end.array(
             np.stack([np.stack([maps(SMALL, 3 * n + m) for m in range(2)]) for n in range(3)])
@@ -108,7 +125,7 @@ class Batches(Contract):
         close(front_end, found[1], change(features[1, 0], features[1, 1]))
 
     @over(TYPICAL[1:2])
-    def test_tables_of_boxes(self, front_end: FrontEnd, case: Case) -> None:
+    def test_tables_of_boxes(self, front_end: FrontEnd, case: OperationCase) -> None:
         """Boxes with batch indices in the first column."""
         func, features = front_end.functional, batch(lambda n: maps(seed=n), 0)
         column = case.indices()[:, None]

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 from _support.cases import (
-    Case,
     DeformedCase,
+    OperationCase,
     PyramidCase,
     is_per_image,
 )
@@ -37,6 +37,8 @@ class FrontEnd:
         How error messages call an array.
     forms : sequence of Form
         In which maps are tried.
+    usual_forms : sequence of Form
+        Those tried without ``--thorough``; by default all.
     box_dtypes : sequence of str
         Types of boxes and indices.
     argmax_dtype : str
@@ -55,6 +57,8 @@ class FrontEnd:
 
     array_name: ClassVar[str]
     forms: ClassVar[tuple[Form, ...]]
+    usual_forms: ClassVar[tuple[Form, ...]] = ()
+    is_thorough = False  # whether pytest runs with --thorough
     box_dtypes: ClassVar[Sequence[str]] = "float16 float32 float64 int32 int64 uint8".split()
     argmax_dtype: ClassVar[str] = "int32"
     takes_numpy_boxes: ClassVar[bool] = True
@@ -62,6 +66,11 @@ class FrontEnd:
     errors: ClassVar[Mapping[str, tuple[type[Exception], str]]] = {}
     compiler_error: ClassVar[type[Exception] | None] = None
     not_compiled: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def tried_forms(self) -> tuple[Form, ...]:
+        """The forms that this run tries."""
+        return self.forms if self.is_thorough else self.usual_forms or self.forms
 
     def settings(self) -> AbstractContextManager[Any]:
         """Return the context in which each test runs."""
@@ -113,7 +122,7 @@ class FrontEnd:
         """Return levels of `count` boxes, alternating 0 and 1."""
         return self.array(np.arange(count) % 2)
 
-    def own(self, case: Case) -> Case:
+    def own(self, case: OperationCase) -> OperationCase:
         """Return a case with levels, and offsets, as this library's arrays."""
         given = case.op, case.variant, case.name, case.adaptive, self
         if isinstance(case, DeformedCase):
@@ -173,13 +182,15 @@ class Contract:
     arrays: ClassVar[FrontEnd]
 
     @pytest.fixture
-    def front_end(self) -> Iterator[FrontEnd]:
+    def front_end(self, request: pytest.FixtureRequest) -> Iterator[FrontEnd]:
         """The front end, within its settings."""
+        options = request.config.option
+        self.arrays.is_thorough = options.thorough or options.everything
         with self.arrays.settings():
             yield self.arrays
 
     @pytest.fixture
-    def case(self, request: pytest.FixtureRequest, front_end: FrontEnd) -> Case:
+    def case(self, request: pytest.FixtureRequest, front_end: FrontEnd) -> OperationCase:
         """An operation for the front end's arrays."""
         return front_end.own(request.param)
 
@@ -195,7 +206,7 @@ directly_and_compiled = pytest.mark.parametrize(
 
 
 def over(
-    cases: list[Case], *, usual: list[Case] | None = None, **more: Any
+    cases: list[OperationCase], *, usual: list[OperationCase] | None = None, **more: Any
 ) -> pytest.MarkDecorator:
     """Return a mark that parametrizes a test by operations and further values.
 
@@ -216,7 +227,7 @@ def as_list(values: Any) -> list[Any]:
     return [*values] if isinstance(values, (list, tuple)) else [values]
 
 
-def named(cases: list[Case], *names: str) -> list[Case]:
+def named(cases: list[OperationCase], *names: str) -> list[OperationCase]:
     """Return cases by name."""
     found = [case for case in cases if case.name in names]
     assert len(found) == len(names)

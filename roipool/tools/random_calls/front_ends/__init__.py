@@ -20,24 +20,15 @@ from roipool.systems.core import OPERATIONS
 from roipool.verification.relations import RELATIONS, Relation
 
 LIBRARIES = ("torch", "jax", "dask", "cupy")
-# The operations of front ends: the core's, and of those that serve `compat`, its systems. Codes of
-# numbers are no numbers, which guises could differentiate or halve.
+DIFFERENTIATED = ("torch", "jax")  # those with gradients of their own
+# The operations of front ends: the core's, and the systems of `compat`. Codes of numbers are no
+# numbers, which guises could differentiate or halve.
 FRONT_END_ROWS = (*OPERATIONS, *PYRAMID_OPS)
 COMPAT_ROWS = tuple(name for name, row in SYSTEMS.items() if "." in name and not row.returns_codes)
-COMPAT_LIBRARIES = ("torch",)
+# To draw from: `draw` takes each of the core's three times, so that both are drawn equally often.
+ROWS = FRONT_END_ROWS * round(len(COMPAT_ROWS) / (3 * len(FRONT_END_ROWS))) + COMPAT_ROWS
 # Makes JAX divide a processor into several devices; must be set before it starts.
 TWO_DEVICES = "--xla_force_host_platform_device_count=2"
-
-
-def rows_of(libraries: Sequence[str]) -> tuple[str, ...]:
-    """Return the operations to draw for libraries; of `compat` as many as of the core.
-
-    `draw` takes each of the core's three times already.
-    """
-    if not set(libraries) <= set(COMPAT_LIBRARIES):
-        return FRONT_END_ROWS
-    core = 3 * len(FRONT_END_ROWS)
-    return FRONT_END_ROWS * round(len(COMPAT_ROWS) / core) + COMPAT_ROWS
 
 
 class Guise(NamedTuple):

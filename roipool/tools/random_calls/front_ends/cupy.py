@@ -16,8 +16,8 @@ import numpy as np
 
 import roipool
 from roipool.systems import SYSTEMS, System
-from roipool.verification.call import Results, run
-from roipool.verification.case import Array, Case
+from roipool.systems.case import Array, Case
+from roipool.verification.call import Results, function_of, run
 from roipool.verification.oracle import against_oracle
 from roipool.verification.relations import Comparisons, close
 
@@ -105,7 +105,8 @@ class IntoOut(OnGpu):
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a function twice, the second time with `out`."""
-        function, given = getattr(roipool, name), self.converted(arguments)
+        function = function_of(roipool, name)
+        given = self.own_names(name, self.converted(arguments))
         made = function(**given)
         if "out" not in inspect.signature(function).parameters:
             return made

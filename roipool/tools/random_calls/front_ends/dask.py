@@ -10,9 +10,8 @@ import dask.array as da
 import numpy as np
 
 import roipool
-import roipool.dask
+from roipool.systems.case import Array, Case
 from roipool.verification.call import Results, run
-from roipool.verification.case import Array, Case
 from roipool.verification.relations import Comparisons
 
 from . import Guise
@@ -31,13 +30,11 @@ class Lazy(Adapter):
         The call.
     scheduler : str
         Dask's scheduler.
-    keep_order : bool
-        Whether rows are in the order of boxes; otherwise they are reordered here.
     """
 
-    def __init__(self, case: Case, scheduler: str, keep_order: bool = True) -> None:
+    def __init__(self, case: Case, scheduler: str) -> None:
         super().__init__(case)
-        self.scheduler, self.keep_order = scheduler, keep_order
+        self.scheduler = scheduler
 
     def array(self, name: str, value: Any) -> Any:
         """Divide maps into chunks; return other arguments unchanged."""
@@ -53,17 +50,13 @@ class Lazy(Adapter):
 
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a forward; check the declared shapes and types against the computed ones."""
-        given = self.converted(arguments)
-        lazy = getattr(roipool, name)(**given, keep_order=self.keep_order)
+        lazy = self.public(name)(**self.converted(arguments))
         declared = lazy if isinstance(lazy, tuple) else (lazy,)
         computed = dask.compute(*declared, scheduler=self.scheduler, num_workers=2)
         for chunked, array in zip(declared, computed, strict=True):
             if (chunked.shape, chunked.dtype) != (array.shape, array.dtype):
                 promise = f"{chunked.dtype} of shape {chunked.shape}"
                 raise AssertionError(f"{promise} is declared, {array.dtype} {array.shape} computed")
-        if not self.keep_order:
-            order = np.argsort(roipool.dask.chunk_order(given["features"], self.case.images))
-            computed = tuple(array[order] for array in computed)
         return computed if isinstance(lazy, tuple) else computed[0]
 
     def numpy(self, array: Array) -> Array:
@@ -71,14 +64,15 @@ class Lazy(Adapter):
         return array
 
 
-def _compared(case: Case, scheduler: str, keep_order: bool = True) -> Comparisons:
+def _compared(case: Case, scheduler: str) -> Comparisons:
     case = replace(case, out="new")
     given = retyped(case, FLOATS, INTEGERS, np.random.default_rng(case.variation))
     operation = with_boxes(case, given).only_forward
-    expected = run(case, roipool, operation)
-    if "argmax" in expected:
-        expected["argmax"] = expected["argmax"].astype(np.int64)
-    yield from same_in_type(run(case, Lazy(case, scheduler, keep_order), operation), expected)
+    expected, got = run(case, roipool, operation), run(case, Lazy(case, scheduler), operation)
+    for name, array in expected.items():
+        if array.dtype.kind == "i" and got[name].dtype == np.int64:  # an argmax of any chunk
+            expected[name] = array.astype(np.int64)
+    yield from same_in_type(got, expected)
 
 
 def one_after_another(case: Case, got: Results, library: Any) -> Comparisons:
@@ -91,11 +85,6 @@ def threads(case: Case, got: Results, library: Any) -> Comparisons:
     yield from _compared(case, "threads")
 
 
-def as_computed(case: Case, got: Results, library: Any) -> Comparisons:
-    """Rows in the order of chunks."""
-    yield from _compared(case, "sync", keep_order=False)
-
-
 def processes(case: Case, got: Results, library: Any) -> Comparisons:
     """Computed by several processes."""
     yield from _compared(case, "processes")
@@ -104,6 +93,5 @@ def processes(case: Case, got: Results, library: Any) -> Comparisons:
 GUISES = {
     "one after another": Guise(one_after_another, takes_bytes=True),
     "threads": Guise(threads, takes_bytes=True),
-    "as computed": Guise(as_computed, takes_bytes=True),
     "processes": Guise(processes, seldom=200, takes_bytes=True),
 }

@@ -13,11 +13,10 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 import roipool
-import roipool.jax
 from roipool._dtypes import BYTES
 from roipool.systems import SYSTEMS, System
+from roipool.systems.case import Case, held_by
 from roipool.verification.call import Results, run
-from roipool.verification.case import Case, held_by
 from roipool.verification.relations import Comparisons, close
 
 from . import Guise
@@ -26,11 +25,13 @@ from .adapters import (
     MAPS,
     Adapter,
     Arguments,
-    are_integers,
     boxes_of,
     calls_of,
+    differentiable,
+    each_of,
     flat,
     is_batched,
+    is_derivative,
     kind_of,
     moved_maps,
     named,
@@ -65,15 +66,11 @@ class OnJax(Adapter):
 
     def array(self, name: str, value: Any) -> Any:
         """Convert an argument's array to JAX, unless it may stay as it is."""
-        if self.keeps_numpy and self.rng.random() < 0.7:
+        if self.keeps_numpy and name not in MAPS and self.rng.random() < 0.7:
             return value
         if name == "argmax":
             value = _any_integers(value, self.rng)
         return to_jax(self.table(value))
-
-    def call(self, name: str, arguments: Arguments) -> Any:
-        """Call a function of arrays."""
-        return getattr(roipool.jax, name)(**self.converted(arguments))
 
 
 def to_jax(array: np.ndarray[Any, Any]) -> Any:
@@ -100,7 +97,7 @@ class Jitted(OnJax):
         traced = [each for each in _arrays_of(given) if self.rng.random() < 0.8]
 
         def program(*arrays: Any) -> Any:
-            return getattr(roipool.jax, name)(**unflat(given, traced, arrays))
+            return self.public(name)(**unflat(given, traced, arrays))
 
         return jax.jit(program)(*flat(given, traced))
 
@@ -115,6 +112,11 @@ class Differentiated(OnJax):
     count: int
     pull: Callable[..., Any]
 
+    @property
+    def has_offsets(self) -> bool:
+        """Whether the operation has a gradient with respect to offsets."""
+        return bool(SYSTEMS[self.case.operation].offset_gradient)
+
     def call(self, name: str, arguments: Arguments) -> Any:
         """Call a forward, or differentiate the last one."""
         kind = kind_of(self.case, name)
@@ -124,10 +126,10 @@ class Differentiated(OnJax):
         if kind == "backward_offsets":
             return gradients[-1]
         if kind == "backward_boxes":
-            by_boxes = gradients[self.count : -1 if "offsets" in arguments else None]
+            by_boxes = gradients[self.count : -1 if self.has_offsets else None]
             return np.concatenate([np.asarray(each) for each in by_boxes])
         maps = gradients[: self.count]
-        return list(maps) if isinstance(arguments.get("input_shapes"), list) else maps[0]
+        return list(maps) if SYSTEMS[self.case.operation].pyramid else maps[0]
 
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
@@ -137,21 +139,28 @@ class Differentiated(OnJax):
             jnp.issubdtype(each.dtype, jnp.floating) for each in flat(given, [box_name])
         ):
             names.append(box_name)
-        if "offsets" in given:  # by which it can be differentiated whatever its boxes are
+        if self.has_offsets:  # by which it can be differentiated whatever its boxes are
             names.append("offsets")
-        function = self.program(getattr(roipool.jax, name), given, names)
+        function = self.program(_with_all_results(self.public(name)), given, names)
         self.count = len(list(flat(given, ["features"])))
         leaves = list(flat(given, names))
-        if not arguments.get("return_argmax"):
-            pooled, self.pull = jax.vjp(function, *leaves)
-            return pooled
-        pooled, self.pull, argmax = jax.vjp(function, *leaves, has_aux=True)
-        return pooled, argmax
+        pooled, self.pull, others = jax.vjp(function, *leaves, has_aux=True)
+        return (pooled, *others) if others else pooled
 
     def program(self, function: Any, given: Arguments, names: list[str]) -> Callable[..., Any]:
         """Return a function of the arrays that are differentiated by."""
         program = lambda *arrays: function(**unflat(given, names, arrays))  # noqa: E731
         return jax.jit(program) if self.rng.random() < 0.7 else program
+
+
+def _with_all_results(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a forward's pooled values, and of the results after them."""
+
+    def both(**given: Any) -> tuple[Any, tuple[Any, ...]]:
+        results = function(**given)
+        return (results[0], results[1:]) if isinstance(results, tuple) else (results, ())
+
+    return both
 
 
 class Sharded(Differentiated):
@@ -172,7 +181,7 @@ class Sharded(Differentiated):
         return jax.jit(lambda *arrays: sharded(*flat(unflat(given, names, arrays), all_names)))
 
 
-class Batched(OnJax):
+class BatchedOnJax(OnJax):
     """Two calls combined by ``vmap``; returns the results of one of them."""
 
     def __init__(self, case: Case, others: Any, batched: frozenset[str], place: int) -> None:
@@ -202,17 +211,15 @@ class Batched(OnJax):
             stacked.append(jnp.asarray(np.stack(list(map(np.asarray, both)), dim)))
 
         def one(*arrays: Any) -> Any:
-            return getattr(roipool.jax, name)(**unflat(own, names, arrays))
+            return self.public(name)(**unflat(own, names, arrays))
 
         if all(dim is None for dim in dims):
             return one(*stacked)
         results = jax.jit(jax.vmap(one, tuple(dims)))(*stacked)
-        if isinstance(results, (list, tuple)):
-            return type(results)(np.asarray(each)[self.place] for each in results)
-        return np.asarray(results)[self.place]
+        return each_of(results, lambda each: np.asarray(each)[self.place])
 
 
-class ForwardMode(OnJax):
+class ForwardModeOnJax(OnJax):
     """Forwards that return their derivative."""
 
     def call(self, name: str, arguments: Arguments) -> Any:
@@ -222,7 +229,7 @@ class ForwardMode(OnJax):
         tangents = [to_jax(each) for each in flat(moved, ["features"])]
 
         def pool(*maps: Any) -> Any:
-            pooled = getattr(roipool.jax, name)(**unflat(given, ["features"], maps))
+            pooled = self.public(name)(**unflat(given, ["features"], maps))
             return pooled[0] if isinstance(pooled, tuple) else pooled
 
         if self.rng.random() < 0.7:
@@ -235,9 +242,13 @@ class ForwardMode(OnJax):
 
 @contextlib.contextmanager
 def _settings(case: Case) -> Iterator[Case]:
-    """Set JAX's settings by the case's variation; yield the case restricted to them."""
+    """Set JAX's settings by the case's variation; yield the case restricted to them.
+
+    Systems of `compat` compute in the type of their boxes, which must not be cut to 32 bits.
+    """
     rng = np.random.default_rng((2, case.variation))
     wide, strict, slow = (rng.random() < part for part in (0.5, 0.3, 0.15))
+    wide = wide or "." in case.operation
     if case.dtype == "float64" and not wide:
         case = held_by(case, "float32")
     if rng.random() < 0.1 and case.dtype not in BYTES:
@@ -248,13 +259,12 @@ def _settings(case: Case) -> Iterator[Case]:
         yield replace(case, out="new")
 
 
+def _any_types(case: Case) -> Arguments:
+    return retyped(case, FLOATS, INTEGERS, np.random.default_rng(case.variation))
+
+
 def _typed(case: Case) -> System:
-    return with_boxes(case, retyped(case, FLOATS, INTEGERS, np.random.default_rng(case.variation)))
-
-
-def _differentiable(case: Case, operation: System) -> System:
-    """Return a row without the gradient of boxes if they are integers."""
-    return operation._replace(box_gradient="") if are_integers(operation.boxes(case)) else operation
+    return with_boxes(case, _any_types(case))
 
 
 def _compared(case: Case, operation: System, adapter: Adapter) -> Comparisons:
@@ -286,7 +296,7 @@ def jit(case: Case, got: Results, library: Any) -> Comparisons:
 def gradient(case: Case, got: Results, library: Any) -> Comparisons:
     """Gradients by `vjp`."""
     with _settings(case) as allowed:
-        operation = _differentiable(allowed, _typed(allowed))
+        operation = differentiable(allowed, _any_types(allowed))
         yield from _compared(allowed, operation, Differentiated(allowed))
 
 
@@ -295,9 +305,9 @@ def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
     with _settings(case) as allowed:
         operation = SYSTEMS[allowed.operation]
         expected = tangent(allowed, operation)
-        if expected is not None:
+        if expected is not None and is_derivative(allowed):
             alone = operation.only_forward._replace(returns=("pooled",))
-            yield from same_in_type(run(allowed, ForwardMode(allowed), alone), expected)
+            yield from same_in_type(run(allowed, ForwardModeOnJax(allowed), alone), expected)
 
 
 def vmap(case: Case, got: Results, library: Any) -> Comparisons:
@@ -306,7 +316,7 @@ def vmap(case: Case, got: Results, library: Any) -> Comparisons:
     with _settings(case) as allowed:
         (first, second), batched = paired(allowed, rng)
         own, other = (first, second) if rng.random() < 0.5 else (second, first)
-        adapter = Batched(own, calls_of(other), batched, int(rng.integers(2)))
+        adapter = BatchedOnJax(own, calls_of(other), batched, int(rng.integers(2)))
         yield from close(own, run(own, adapter), run(own, roipool), roipool)
 
 
@@ -314,9 +324,12 @@ def shard_map(case: Case, got: Results, library: Any) -> Comparisons:
     """Boxes on two devices; a gradient of maps is a sum over both.
 
     XLA sums it in the type of the maps and flushes subnormal numbers to 0, so it is not compared.
+    Systems of `compat` are left out: not all have boxes that can be divided.
     """
     even = len(case.rois) // DEVICES * DEVICES
     if not even or not case.maps.size:  # JAX cannot combine arrays without elements
+        return
+    if "." in case.operation:
         return
     form = "batch indices"
     case = replace(case, form=form, rois=case.rois[:even], grad=case.grad[:even])

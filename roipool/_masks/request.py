@@ -1,0 +1,117 @@
+"""How masks are pasted, as engines read it, and the arguments of pasting, checked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from roipool import _arguments as check
+from roipool._arrays import Array, Library
+from roipool._dtypes import FLOATS, dtype_name, numpy_dtype
+from roipool._errors import shown
+
+Rule: TypeAlias = Literal["faded", "cut", "resized"]
+Shape: TypeAlias = tuple[int, ...]
+
+MASK_DTYPES = (*FLOATS, "uint8")  # and bool, whose bytes are read as uint8
+BOX_SHAPE = "(K, 4): x1, y1, x2, y2"
+
+
+class Pasting(NamedTuple):
+    """All arguments of pasting besides arrays.
+
+    Attributes
+    ----------
+    size : tuple of int
+        Rows and columns of the picture, or of the part of it that is written.
+    rule : str
+        "faded": bilinear, with cells outside the mask as 0; "cut": the same, of pixels in the box
+        alone; "resized": as a picture is resized to a box of whole pixels.
+    frame : int
+        Cells of zeros around a resized mask.
+    origin : tuple of int
+        The first row and column of the part that is written.
+    threshold : float or None
+        Of a result of bool: the least value that is set.
+    factor : float
+        What values are multiplied by before they are cut to bytes.
+    """
+
+    size: tuple[int, int]
+    rule: Rule = "faded"
+    frame: int = 0
+    origin: tuple[int, int] = (0, 0)
+    threshold: float | None = None
+    factor: float = 1.0
+
+    def text(self) -> str:
+        """Return the request as a text, for programs that hold no objects of Python."""
+        return json.dumps(self)
+
+    @staticmethod
+    def of_text(text: str) -> Pasting:
+        """Return the request of a text."""
+        size, rule, frame, origin, threshold, factor = json.loads(text)
+        return Pasting(tuple(size), rule, frame, tuple(origin), threshold, factor)
+
+
+def masks(name: str, array: Any, dtypes: tuple[str, ...] = MASK_DTYPES) -> tuple[Array, Shape]:
+    """Return masks as (K, h, w), and the axes between the first and the last two: none, or one."""
+    dimensions = getattr(array, "ndim", 3)
+    if dimensions not in (3, 4):
+        raise ValueError(f"{name} must have shape (K, h, w) or (K, 1, h, w), got {shape_of(array)}")
+    checked = check.float_array(name, array, dtypes, dimensions)
+    shape = flat_shape(name, checked.shape)
+    return checked.reshape(shape), tuple(checked.shape[1:-2])
+
+
+def shape_of(array: Any) -> Shape:
+    """Return an array's shape for a message."""
+    return tuple(array.shape)
+
+
+def flat_shape(name: str, shape: Any) -> tuple[int, int, int]:
+    """Return the shape of masks as (K, h, w)."""
+    sizes = check.whole_sizes(name, shape)
+    if len(sizes) not in (3, 4) or sizes[1:-2] not in ((), (1,)):
+        raise ValueError(f"{name} must have shape (K, h, w) or (K, 1, h, w), got {shown(sizes)}")
+    if max(sizes[-2:]) > check.MAX_AXIS:
+        raise ValueError(
+            f"{name}: height and width must be at most {check.MAX_AXIS}, got {shown(sizes)}"
+        )
+    return sizes[0], sizes[-2], sizes[-1]
+
+
+def boxes(name: str, values: Any, count: int, dtype: np.dtype[Any]) -> Array:
+    """Return boxes as engines read them, one for each mask."""
+    table = check.box_table(name, values, (4,), BOX_SHAPE)
+    if table.shape[0] != count:
+        raise ValueError(f"{name} must hold one box per mask: got {table.shape[0]} for {count}")
+    return check.coordinates(table, dtype)
+
+
+def pasted_dtype(
+    library: Library, array: Array, dtype: Any, threshold: float | None
+) -> np.dtype[Any]:
+    """Return the dtype of pasted masks: bool with a threshold, else one that holds their values."""
+    own = dtype_name(library.dtype(array))
+    floats = "float32" if own == "uint8" else own
+    allowed = ("bool",) if threshold is not None else (floats, "uint8")
+    if dtype is None:
+        return numpy_dtype(allowed[0])
+    name = check.name_of_dtype(dtype)
+    if name not in allowed:
+        reason = "with a threshold" if threshold is not None else f"for {own} masks"
+        others = "; for bool, give a threshold" if name == "bool" else ""
+        raise TypeError(
+            f"dtype must be None or {' or '.join(allowed)} {reason}, got {shown(dtype)}{others}"
+        )
+    return numpy_dtype(name)
+
+
+def factor_of(library: Library, array: Array, dtype: np.dtype[Any]) -> float:
+    """Return what values are multiplied by in a result: from 0 to 1, they become 0 to 255."""
+    is_scaled = dtype_name(dtype) == "uint8" and dtype_name(library.dtype(array)) != "uint8"
+    return 255.0 if is_scaled else 1.0
