@@ -18,6 +18,7 @@ import sys
 import sysconfig
 import tempfile
 import warnings
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -27,11 +28,15 @@ import numpy as np
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import PlatformError
+from setuptools.errors import OptionError, PlatformError
 
 KERNELS = Path("roipool") / "kernels"
 ADDRESSES = runpy.run_path("roipool/_addresses.py")
-ENGINES = ("maximum", "average", "position_sensitive", "bytes")  # the slowest to compile first
+# Compiled for each instruction set, the slowest first.
+ENGINES = ("average", "maximum", "position_sensitive", "bytes")
+# Compiled once: plans and steps of calls, and the table of engines.
+CALLS = str(KERNELS / "cpu" / "calls.cpp")
+TABLE = str(KERNELS / "cpu" / "engines.cpp")
 
 # Decisions (floor, ceil, outside the map) must not depend on the compiler: no contraction.
 GEOMETRY_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"]
@@ -53,6 +58,17 @@ if not any(flag.startswith("-g") for flag in asked_flags):
 NUMPY_HEADERS = ["-isystem", np.get_include()]
 X86_ENGINES = {"baseline": [], "avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4"]}
 X86_NAMES = ("x86_64", "amd64")
+
+# Contributors build for one instruction set: ROIPOOL_BUILD_ISA names it, or asks for the best that
+# this machine runs.
+NATIVE = "native"
+NATIVE_PROGRAM = """
+#include <stdio.h>
+#include "processor.h"
+int main() {
+  puts(roipool::runs_avx512() ? "avx512" : roipool::runs_avx2() ? "avx2" : "baseline");
+}
+"""
 
 OPENMP_PROGRAM = """
 #include <omp.h>
@@ -136,11 +152,18 @@ def is_older(obj: Path, included: Path) -> bool:
     return any(not Path(name).exists() or Path(name).stat().st_mtime > built for name in names)
 
 
+def built_for(instruction_sets: Iterable[str]) -> list[tuple[str, str | None]]:
+    """Return the macros by which the table of engines knows which are compiled."""
+    return [(f"ROIPOOL_BUILT_{name.upper()}", None) for name in instruction_sets]
+
+
 class BuildWithEngines(build_ext):
     """Probes the compiler, then builds the engines as objects of the extension."""
 
     def build_extension(self, ext: Extension) -> None:
         """Add what this compiler can do to `ext` and build it."""
+        if self.editable_mode:
+            self.build_temp = self.kept_objects()
         if self.compiler.compiler_type == "msvc":
             self.use_clang_cl(ext)
         self.check_compiler()
@@ -150,20 +173,24 @@ class BuildWithEngines(build_ext):
             ext.define_macros.append(("ROIPOOL_ONE_THREAD", None))
         ext.define_macros += asked_team()
         ext.extra_compile_args += self.spelled(GEOMETRY_FLAGS)
-        engines = self.usable_engines()
-        if len(engines) > 1:
-            ext.define_macros.append(("ROIPOOL_X86_ENGINES", None))
-        jobs = [
+        engines = self.chosen_engines(ext)
+        jobs = [partial(self.build_shared, ext, source) for source in [*ext.sources, CALLS]]
+        jobs += [
             partial(self.build_engine, engine, isa, flags)
             for engine in ENGINES
             for isa, flags in engines.items()
         ]
         jobs.append(partial(self.build_engine, "masks", "baseline", []))
-        jobs.append(partial(self.build_module, ext))
+        jobs.append(partial(self.build_shared, ext, TABLE, built_for(engines)))
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a compiler
             ext.extra_objects += pool.map(lambda job: job(), jobs)
-        ext.sources, ext.depends = [], ext.sources + ext.depends  # `build_module` compiled them
+        # The sources are compiled. Other objects than before make another module, too.
+        ext.sources, ext.depends = [], ext.sources + ext.depends + ext.extra_objects
         super().build_extension(ext)
+
+    def kept_objects(self) -> str:
+        """Return the folder of ``build_ext``'s objects, which ``pip install -e`` would not keep."""
+        return str(Path("build") / f"temp.{self.plat_name}-{sys.implementation.cache_tag}")
 
     def check_compiler(self) -> None:
         """Raise the error that says what to install if there is no compiler of C++."""
@@ -175,15 +202,17 @@ class BuildWithEngines(build_ext):
         if not self.compiles("int main() { return 0; }", []):
             raise no_compiler(program, "does not compile an empty program")
 
-    def build_module(self, ext: Extension) -> str:
-        """Compile what Cython made; return the object's path.
+    def build_shared(
+        self, ext: Extension, source: str, macros: Sequence[tuple[str, str | None]] = ()
+    ) -> str:
+        """Compile what Cython made, or what all engines share; return the object's path.
 
         Setuptools would do the same, but only after the engines.
         """
         return self.compile_if_changed(
-            ext.sources,
+            [source],
             output_dir=self.build_temp,
-            macros=ext.define_macros,
+            macros=[*ext.define_macros, *macros],
             include_dirs=ext.include_dirs,
             debug=self.debug,
             extra_postargs=[*ext.extra_compile_args, *self.spelled(NUMPY_HEADERS)],
@@ -262,6 +291,30 @@ class BuildWithEngines(build_ext):
             return [f"/clang:{flag}" for flag in flags]
         return flags
 
+    def chosen_engines(self, ext: Extension) -> dict[str, list[str]]:
+        """Return the usable engines, or the only one that ROIPOOL_BUILD_ISA asks for."""
+        engines = self.usable_engines()
+        asked = os.environ.get("ROIPOOL_BUILD_ISA", "").strip()
+        if not asked:
+            return engines
+        if asked not in (*engines, NATIVE):
+            raise OptionError(
+                f"ROIPOOL_BUILD_ISA is {asked!r}; this compiler builds for "
+                f"{', '.join((*engines, NATIVE))}"
+            )
+        name = self.native_engine(ext) if asked == NATIVE else asked
+        return {name: engines.get(name, [])}
+
+    def native_engine(self, ext: Extension) -> str:
+        """Return the name of the best instruction set that this machine runs."""
+        answer = self.answer_of(NATIVE_PROGRAM, [f"-I{KERNELS / 'cpu'}"], [], ext.libraries)
+        if answer is None:
+            raise PlatformError(
+                f"ROIPOOL_BUILD_ISA={NATIVE} needs a compiler for this machine: name an "
+                "instruction set"
+            )
+        return answer.strip()
+
     def usable_engines(self) -> dict[str, list[str]]:
         """Return the instruction sets that this compiler can build for, with their flags."""
         if platform.machine().lower() in X86_NAMES and all(
@@ -301,20 +354,32 @@ class BuildWithEngines(build_ext):
 
     def openmp_runs(self, compile_flags: list[str], link_flags: list[str]) -> bool:
         """Compile, link and run a small OpenMP program."""
+        answer = self.answer_of(OPENMP_PROGRAM, compile_flags, link_flags)
+        return answer is not None and answer.startswith("threads=")
+
+    def answer_of(
+        self,
+        program: str,
+        compile_flags: list[str],
+        link_flags: list[str],
+        libraries: Sequence[str] = (),
+    ) -> str | None:
+        """Compile, link and run a small program; return its output, None if one of these fails."""
         with tempfile.TemporaryDirectory() as folder:
-            source = Path(folder) / "probe.c"
-            source.write_text(OPENMP_PROGRAM)
+            source = Path(folder) / "probe.cpp"
+            source.write_text(program)
             try:
                 objects = self.compiler.compile(
                     [str(source)], output_dir=folder, extra_postargs=compile_flags
                 )
-                program = str(Path(folder) / "probe")
+                name = str(Path(folder) / "probe")
                 asked = shlex.split(os.environ.get("LDFLAGS", ""))  # else for libraries only
-                self.compiler.link_executable(objects, program, extra_postargs=link_flags + asked)
-                answer = subprocess.run([program], capture_output=True, text=True, check=True)
+                self.compiler.link_executable(
+                    objects, name, libraries=libraries, extra_postargs=link_flags + asked
+                )
+                return subprocess.run([name], capture_output=True, text=True, check=True).stdout
             except Exception:  # noqa: BLE001 - each compiler class raises its own
-                return False
-            return answer.stdout.startswith("threads=")
+                return None
 
 
 extension = Extension(
@@ -328,7 +393,10 @@ extension = Extension(
         ("ROIPOOL_ENGINE", "shared"),
         *([("Py_LIMITED_API", "0x030B0000")] if LIMITED_API else []),
     ],
-    depends=[str(source) for suffix in ("h", "cpp") for source in KERNELS.rglob(f"*.{suffix}")],
+    depends=[
+        "roipool/_launches.pxi",
+        *(str(source) for suffix in ("h", "cpp") for source in KERNELS.rglob(f"*.{suffix}")),
+    ],
     language="c++",
 )
 

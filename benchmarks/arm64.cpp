@@ -136,7 +136,9 @@ bool read(Recorded* call) {
 // As `execute` of _cpu.pyx, with one thread and one chunk.
 void execute(Recorded* recorded, Operation operation) {
   Call call;
-  begin_call(&call, operation, &baseline_engine, &recorded->level, 1, nullptr);
+  const Engine* engines[3];
+  usable_engines(engines);
+  begin_call(&call, operation, engines[0], &recorded->level, 1, nullptr);
   const FloatEnvironment environment = enter_standard_floats();
   begin_plan(&call);
   if (needs_plan(call)) {

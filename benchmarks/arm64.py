@@ -185,7 +185,8 @@ def compiled(compiler: str, flags: list[str], folder: Path) -> Path:
         command = [compiler, *FLAGS, contraction, *flags, "-DROIPOOL_ENGINE=baseline"]
         source = KERNELS / f"{name}.cpp"
         subprocess.run([*command, "-c", source, "-o", objects[-1]], check=True)
-    command = [compiler, *FLAGS, "-DROIPOOL_ENGINE=shared", "-static", PROGRAM, *objects]
+    command = [compiler, *FLAGS, "-DROIPOOL_ENGINE=shared", "-DROIPOOL_BUILT_BASELINE", "-static"]
+    command += [PROGRAM, KERNELS / "engines.cpp", *objects]
     subprocess.run([*command, "-o", program], check=True)
     return program
 

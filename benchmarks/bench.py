@@ -15,7 +15,7 @@ from harness import command
 from harness.devices import Device, open_device
 
 from roipool.tools.libraries import LIBRARIES as PEERS
-from roipool.tools.libraries import Library
+from roipool.tools.libraries import InstalledLibrary
 
 __all__ = ["main"]
 
@@ -41,7 +41,7 @@ exit status: 0 done; 2 bad input."""
 
 def main(
     argv: Sequence[str] | None = None,
-    peers: Mapping[str, type[Library]] = PEERS,
+    peers: Mapping[str, type[InstalledLibrary]] = PEERS,
     device: Callable[[str], Device] = open_device,
 ) -> int:
     """Run the program; return 0, or 2 for bad input.

@@ -6,7 +6,11 @@ array.
 
     python benchmarks/cuda_host.py            # print the table
     python benchmarks/cuda_host.py --write    # and write benchmarks/cuda_host.md
+    python benchmarks/cuda_host.py --check    # exit status 1 if calls enter more functions
     python benchmarks/cuda_host.py --profile  # profile roi_align
+
+The page also has calls on tensors, beside torchvision's dispatch on a CPU, where both libraries are
+installed when it is written.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import cProfile
+import ctypes
 import math
 import pstats
 import sys
@@ -27,12 +32,15 @@ from typing import Any, ClassVar
 import numpy as np
 from harness.machine import facts
 
+from roipool._cuda import driver
+
 RESULT = Path(__file__).with_suffix(".md")
-REPEATS, CALLS = 200, 20
-GOAL = 12  # microseconds
+REPEATS, CALLS = 60, 20
+GOAL = 20  # microseconds, with CuPy's or torch's part
 # The stages of a call: files or folders of roipool, and their tasks.
 STAGES = {
     "_front_ends.py": "whose arrays are they",
+    "_kept.py": "calls that are kept",
     "ops": "the public function",
     "_arguments.py": "arguments are checked",
     "_arrays": "one library, one device",
@@ -49,14 +57,23 @@ Written by `python benchmarks/cuda_host.py --write`: microseconds of processor t
 
 {table}
 
-- **new**: with numbers of boxes that no call had before.
-- **of it stand-ins**: what they take for what a call asks of them; the goal for the rest is {goal}.
+- **new boxes**: with numbers of boxes that no call had before; **new sizes**: also with maps of
+  sizes that no call had before.
+- **of it stand-ins**: what they take for what a call asks of them. The goal is {goal} for a whole
+  call, with the driver's launch and the library's own part.
 - Measured the same way, a Python function that does nothing takes {nothing:.3f} us: to compare
   machines by.
 
-Functions of Python that one call enters, by what they are there for:
+{tensors}Functions of Python that one call enters, by what they are there for:
 
 {stages}
+"""
+TENSORS = """\
+The same for tensors, with the addresses of the host's and a launch that does nothing, beside a
+call of torchvision's operator on a CPU that has nothing to pool ({versions}):
+
+{table}
+
 """
 
 
@@ -109,10 +126,14 @@ class Device:
 
 DEVICE, FLAGS = Device(), SimpleNamespace(c_contiguous=True)
 DATA = SimpleNamespace(ptr=4096, device_id=0, memset_async=lambda value, size: None)
+# A function of C that does nothing and returns 0, in the place of the driver's launch.
+NOTHING = ctypes.cast(ctypes.pythonapi.PyErr_CheckSignals, ctypes.c_void_p).value
 
 
 class Kernel:
     """A kernel that does nothing."""
+
+    kernel = SimpleNamespace(ptr=4096)
 
     def __init__(self, code: str, name: str, options: tuple[str, ...]) -> None: ...
 
@@ -148,7 +169,7 @@ def get_current_stream(device: int) -> Any:
     return STREAM
 
 
-STREAM = SimpleNamespace(is_capturing=is_capturing)
+STREAM = SimpleNamespace(is_capturing=is_capturing, ptr=0)
 NEW: dict[Any, Array] = {}
 
 
@@ -169,44 +190,50 @@ def ascontiguousarray(array: Array) -> Array:
 def stand_in() -> Iterator[None]:
     """Replace `cupy` by the stand-in."""
     module = ModuleType("cupy")
-    runtime = SimpleNamespace(getDeviceCount=lambda: 1, is_hip=False)
+    runtime = SimpleNamespace(getDeviceCount=lambda: 1, getDevice=lambda: 0, is_hip=False)
     cuda = SimpleNamespace(
         Device=lambda number: DEVICE, runtime=runtime, get_current_stream=get_current_stream
     )
     functions = {"empty": empty, "ascontiguousarray": ascontiguousarray}
     vars(module).update(ndarray=Array, RawKernel=Kernel, cuda=cuda, __version__="", **functions)
     sys.modules["cupy"] = module
+    saved, driver.launcher = driver.launcher, lambda: NOTHING  # type: ignore[assignment]
     try:
         yield
     finally:
+        driver.launcher = saved
         del sys.modules["cupy"]
 
 
-def calls() -> dict[str, Callable[[int], Callable[[], Any]]]:
-    """Return functions that prepare a call for a number of boxes."""
+def calls() -> dict[str, Callable[..., Callable[[], Any]]]:
+    """Return functions that prepare a call for a number of boxes, and rows of the maps."""
     import roipool
 
-    maps = Array((2, 256, 50, 84), np.float32)
+    def maps_of(rows: int) -> Array:
+        return Array((2, 256, rows, 84), np.float32)
 
-    def align(boxes: int) -> Callable[[], Any]:
-        table = table_of(boxes)
+    def align(boxes: int, rows: int = 50) -> Callable[[], Any]:
+        table, maps = table_of(boxes), maps_of(rows)
         return lambda: roipool.roi_align(maps, table, 7, 1 / 16, 2)
 
-    def align_backward(boxes: int) -> Callable[[], Any]:
+    def align_backward(boxes: int, rows: int = 50) -> Callable[[], Any]:
+        maps = maps_of(rows)
         table, grad = table_of(boxes), Array((boxes, 256, 7, 7), np.float32)
         return lambda: roipool.roi_align_backward(grad, table, maps.shape, 1 / 16, 2)
 
-    def pool(boxes: int) -> Callable[[], Any]:
+    def pool(boxes: int, rows: int = 50) -> Callable[[], Any]:
+        maps = maps_of(rows)
         table = table_of(boxes)
         return lambda: roipool.roi_pool(maps, table, 7, 1 / 16)
 
-    def crop(boxes: int) -> Callable[[], Any]:
-        rows, images = Array((boxes, 4), np.float32), Array((boxes,), np.int32)
-        return lambda: roipool.crop_and_resize(maps, rows, images, (7, 7))
+    def crop(boxes: int, rows: int = 50) -> Callable[[], Any]:
+        maps = maps_of(rows)
+        corners, images = Array((boxes, 4), np.float32), Array((boxes,), np.int32)
+        return lambda: roipool.crop_and_resize(maps, corners, images, (7, 7))
 
-    def align_levels(boxes: int) -> Callable[[], Any]:
+    def align_levels(boxes: int, rows: int = 50) -> Callable[[], Any]:
         table, levels = table_of(boxes), Array((boxes,), np.int64)
-        pyramid = [Array((2, 256, 200 >> k, 336 >> k), np.float32) for k in range(4)]
+        pyramid = [Array((2, 256, 4 * rows >> k, 336 >> k), np.float32) for k in range(4)]
         scales = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
         return lambda: roipool.multilevel_roi_align(pyramid, table, 7, scales, 2, levels=levels)
 
@@ -287,19 +314,22 @@ def time_of_stand_ins(used: Mapping[tuple[str, str], int]) -> float:
 def measured() -> Iterator[tuple[list[str], list[str]]]:
     """Yield for each call a row of times, and a row of the functions that it enters."""
     makers = calls()
-    known, new = dict.fromkeys(makers, math.inf), dict.fromkeys(makers, math.inf)
+    known, new, sizes = (dict.fromkeys(makers, math.inf) for _ in range(3))
     # Each number of boxes once; launches are prepared for eight numbers from 1,024 to 2,048. Calls
     # take turns, so that a busy machine affects all of them.
     for first in range(1100, 1100 + REPEATS * CALLS, CALLS):
         for name, make in makers.items():
             same = make(1000)
-            same()
+            for _ in range(2):
+                same()
             known[name] = min(known[name], microseconds([same] * CALLS))
             others = [make(boxes) for boxes in range(first, first + CALLS)]
             new[name] = min(new[name], microseconds(others))
+            others = [make(boxes, boxes % 4093) for boxes in range(first, first + CALLS)]
+            sizes[name] = min(sizes[name], microseconds(others))
     for name, make in makers.items():
         used = entered(make(1000))
-        times = known[name], new[name], time_of_stand_ins(used)
+        times = known[name], new[name], sizes[name], time_of_stand_ins(used)
         yield (
             [f"`{name}`", *(f"{each:.1f}" for each in times)],
             [f"`{name}`", *map(str, by_stage(used))],
@@ -328,18 +358,73 @@ def page() -> str:
         goal=GOAL,
         nothing=time_of_nothing(),
         machine="{cpu}, Python {python}, NumPy {numpy}, {date}".format(**about),
-        table=table_text(["call", "us", "us, new", "of it stand-ins"], times),
-        stages=table_text(["call", *STAGES.values(), "elsewhere"], stages),
+        table=table_text(["call", "us", "new boxes", "new sizes", "of it stand-ins"], times),
+        tensors=tensors(),
+        stages=stages_text(stages),
     )
+
+
+def stages_text(rows: Iterable[Sequence[str]]) -> str:
+    """Return the table of functions."""
+    return table_text(["call", *STAGES.values(), "elsewhere"], rows)
+
+
+def tensors() -> str:
+    """Return the part on tensors, empty where torch or torchvision is missing."""
+    try:
+        import torch
+        import torchvision
+    except ImportError:
+        return ""
+    from roipool._definitions import Definition
+    from roipool._pooling import Pooling
+    from roipool.torch import _cuda
+
+    _cuda.current_device, _cuda.current_stream = lambda: -1, lambda gpu: 0
+    pooling = Pooling(Definition("roi_align", 1 / 16, (2, 2)), (7, 7))
+    small = _cuda.SmallAverage(pooling, 4, cuts=True)
+    features, rois = torch.zeros(2, 4, 50, 84), torch.zeros(4, 5)
+    last = features.contiguous(memory_format=torch.channels_last)
+    nothing = torch.zeros(0, 5)
+    runs: dict[str, Callable[[], Any]] = {
+        "roipool, after its dispatch": lambda: small(features, rois),
+        "roipool, channels last": lambda: small(last, rois),
+        "torchvision": lambda: torchvision.ops.roi_align(features, nothing, 7, 1 / 16, 2),
+    }
+    assert small(features, rois) is not None
+    assert small(last, rois) is not None
+    rows = [(name, f"{least([run] * CALLS * REPEATS, REPEATS):.1f}") for name, run in runs.items()]
+    versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
+    return TENSORS.format(versions=versions, table=table_text(["call", "us"], rows))
+
+
+def check() -> int:
+    """Return 1 if a call enters more functions than the page says, else 0."""
+    lines = RESULT.read_text().splitlines()
+    wrong = 0
+    for name, make in calls().items():
+        call = make(1000)
+        for _ in range(3):  # the first finds out whose arrays these are, the second is kept
+            call()
+        number = sum(by_stage(entered(call)))
+        *_, line = (line for line in lines if line.startswith(f"| `{name}` |"))
+        known = sum(map(int, line.strip("| ").split(" | ")[1:]))
+        if number > known:
+            print(f"{name} enters {number} functions, {RESULT.name} says {known}")
+            wrong = 1
+    return wrong
 
 
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", action="store_true", help="also write the page")
+    parser.add_argument("--check", action="store_true", help="compare with the page instead")
     parser.add_argument("--profile", action="store_true", help="profile roi_align instead")
     arguments = parser.parse_args()
     with stand_in():
+        if arguments.check:
+            return check()
         if arguments.profile:
             call = calls()["roi_align"](1000)
             call()

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FORMS", "MAP_FORMS", "NEEDS_VOLUME", "VOLUME_FORMS", "Form", "axis_of"]
+__all__ = ["FORMS", "MAP_FORMS", "NEEDS_VOLUME", "VOLUME_FORMS", "BoxNumbers", "axis_of"]
 
 
 @dataclass(frozen=True)
-class Form:
+class BoxNumbers:
     """The meaning of a box's numbers.
 
     Attributes
@@ -52,60 +52,60 @@ class Form:
 
 
 FORMS = {
-    "xyxy": Form(
+    "xyxy": BoxNumbers(
         ("x1", "y1", "x2", "y2"),
         lambda x1, y1, x2, y2: (x1, y1, x2, y2),
         lambda x, y, w, h: [x, y, x + w, y + h],
     ),
-    "yxyx": Form(
+    "yxyx": BoxNumbers(
         ("y1", "x1", "y2", "x2"),
         lambda y1, x1, y2, x2: (x1, y1, x2, y2),
         lambda x, y, w, h: [y, x, y + h, x + w],
     ),
-    "tensorflow": Form(
+    "tensorflow": BoxNumbers(
         ("y1", "x1", "y2", "x2"),
         lambda y1, x1, y2, x2: (x1, y1, x2, y2),
         lambda x, y, w, h: [y, x, y + h, x + w],
         of_last_cell=True,
     ),
-    "xywh": Form(
+    "xywh": BoxNumbers(
         ("x", "y", "w", "h"),
         lambda x, y, w, h: (x, y, x + w, y + h),
         lambda x, y, w, h: [x, y, w, h],
     ),
-    "cxcywh": Form(
+    "cxcywh": BoxNumbers(
         ("cx", "cy", "w", "h"),
         lambda cx, cy, w, h: (cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2),
         lambda x, y, w, h: [x + w / 2, y + h / 2, w, h],
     ),
-    "yolo": Form(
+    "yolo": BoxNumbers(
         ("cx", "cy", "w", "h"),
         lambda cx, cy, w, h: (cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2),
         lambda x, y, w, h: [x + w / 2, y + h / 2, w, h],
         of_size=True,
     ),
-    "cxcywha": Form(
+    "cxcywha": BoxNumbers(
         ("cx", "cy", "w", "h", "angle"),
         lambda cx, cy, w, h, angle: (cx, cy, w, h, angle),
         lambda x, y, w, h: [x + w / 2, y + h / 2, w, h, 0.0],
     ),
-    "xyzxyz": Form(
+    "xyzxyz": BoxNumbers(
         ("x1", "y1", "z1", "x2", "y2", "z2"),
         lambda x1, y1, z1, x2, y2, z2: (x1, y1, z1, x2, y2, z2),
     ),
-    "zyxzyx": Form(
+    "zyxzyx": BoxNumbers(
         ("z1", "y1", "x1", "z2", "y2", "x2"),
         lambda z1, y1, x1, z2, y2, x2: (x1, y1, z1, x2, y2, z2),
     ),
-    "yxyxzz": Form(
+    "yxyxzz": BoxNumbers(
         ("y1", "x1", "y2", "x2", "z1", "z2"),
         lambda y1, x1, y2, x2, z1, z2: (x1, y1, z1, x2, y2, z2),
     ),
-    "xyzwhd": Form(
+    "xyzwhd": BoxNumbers(
         ("x", "y", "z", "w", "h", "d"),
         lambda x, y, z, w, h, d: (x, y, z, x + w, y + h, z + d),
     ),
-    "cxcyczwhd": Form(
+    "cxcyczwhd": BoxNumbers(
         ("cx", "cy", "cz", "w", "h", "d"),
         lambda x, y, z, w, h, d: (
             *(x - w / 2, y - h / 2, z - d / 2),

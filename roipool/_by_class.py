@@ -272,7 +272,7 @@ class CallByClass(Call):
         for moved, of_class in classes:
             own: Sequence[Array] = [self._contiguous(of_class(maps))]
             if maps.size == 0:
-                own, moved = self._one_of_alike(own, moved)
+                own, moved = self._single_empty_image(own, moved)
             with self._in_c_order(of_class(result)) as filled:
                 self.engine.average(own, moved, pooling, filled)
         return self._filled(result)

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,34 @@ class PreparedCall:
         threads: int,
     ) -> bool: ...
 
+class KernelLaunch:
+    def __init__(
+        self,
+        launcher: int,
+        function: int,
+        grid: tuple[int, int, int, int],
+        structure: bytes,
+        offsets: tuple[int, int, int, int, int],
+        tasks_of_box: int,
+        table_item: int,
+        map_item: int,
+    ) -> None: ...
+
+class AverageLaunches:
+    def __init__(self, make: Callable[..., KernelLaunch | None], channels_last: bool) -> None: ...
+    def __call__(
+        self,
+        kind: Any,
+        shape: Sequence[int],
+        boxes: int,
+        gpu: int,
+        stream: int,
+        features: int,
+        table: int,
+        out: int,
+    ) -> bool: ...
+
+def rounded_up(count: int) -> int: ...
 def keep_options(kept: bool) -> None: ...
 
 class KeptCalls:

@@ -95,7 +95,7 @@ cdef extern from "kernels/cpu/float_environment.h" namespace "roipool" nogil:
     void leave_standard_floats(FloatEnvironment) noexcept
 
 
-cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
+cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
     cdef enum Storage:
         float16_storage, bfloat16_storage, float32_storage, float64_storage
 
@@ -161,9 +161,9 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
         int samples_per_ratio
         int max_per_cell
 
-    int definition_count
-    const DefinitionRow* definition_rows
-    void arrange_bins(Request*, Job*)
+    int number_of_definitions() noexcept
+    const DefinitionRow* rows_of_definitions() noexcept
+    void arrange_described_bins(Request*, Job*)
     wide_int bins_of_box(const Job&)
 
     cdef enum Operation:
@@ -192,18 +192,18 @@ cdef extern from "kernels/cpu/call.h" namespace "roipool" nogil:
 
     void begin_call(Call*, Operation, const Engine*, Level*, int, Watch*)
 
+    cdef struct Execution:
+        pass
+
+    void take_part_in_call(Execution*, int) noexcept
+    Status execute_whole_call(Call*, void (*)(Execution*, int) noexcept nogil) noexcept
+    void* handler_for_xla(Status (*)(Call*, int) noexcept nogil) noexcept
+    int usable_engines(const Engine**)
+
 
 cdef extern from "kernels/cpu/core_cache.h" namespace "roipool" nogil:
     wide_int core_cache_bytes() noexcept
     void _suppose_core_cache "roipool::suppose_core_cache" (wide_int) noexcept
-
-
-cdef extern from "kernels/cpu/execute.h" namespace "roipool" nogil:
-    cdef struct Execution:
-        pass
-
-    void take_part(Execution*, int) noexcept
-    Status execute_call(Call*, void (*)(Execution*, int) noexcept nogil) noexcept
 
 
 cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
@@ -214,13 +214,6 @@ cdef extern from "kernels/cpu/interrupts.h" namespace "roipool":
 
 cdef extern from "kernels/cpu/xla_ffi.h" namespace "roipool::xla" nogil:
     const int interface_major, oldest_minor, newest_minor
-
-cdef extern from "kernels/cpu/xla.h" namespace "roipool" nogil:
-    void* _xla_handler "roipool::xla_handler" (Status (*)(Call*, int) noexcept nogil) noexcept
-
-
-cdef extern from "kernels/cpu/engines.h" namespace "roipool" nogil:
-    int usable_engines(const Engine**)
 
 
 # Settings, set by `_settings`. Each is one word that a call reads once, so that a change from
@@ -245,13 +238,13 @@ _FEATURE_STORAGE = {"uint8": stored_as_uint8, "int8": stored_as_int8}  # of othe
 def definition_traits():
     """Return kind, samples_per_ratio and max_per_cell of each row of kernels/definitions.h."""
     rows = {}
-    for i in range(definition_count):
-        row = definition_rows[i]
+    for i in range(number_of_definitions()):
+        row = rows_of_definitions()[i]
         rows[row.name.decode()] = (row.kind.decode(), row.samples_per_ratio, row.max_per_cell)
     return rows
 
 
-_DEFINITIONS = {definition_rows[i].name.decode(): i for i in range(definition_count)}
+_DEFINITIONS = {name: i for i, name in enumerate(definition_traits())}
 
 
 def openmp_threads():
@@ -554,11 +547,11 @@ cdef void start_threads(Execution* execution, int threads) noexcept nogil:
     """Let threads take part in a call: this one is the lead."""
     cdef int member
     for member in prange(threads, num_threads=threads, schedule="static", chunksize=1):
-        take_part(execution, member)
+        take_part_in_call(execution, member)
 
 
 cdef Status execute(Call* call) noexcept nogil:
-    return execute_call(call, start_threads)
+    return execute_whole_call(call, start_threads)
 
 
 cdef Status run_level(Operation operation, Level* level) except *:
@@ -630,7 +623,7 @@ cdef Status execute_for_xla(Call* call, int running) noexcept nogil:
 
 def xla_handler():
     """Return the handler of calls in XLA's programs."""
-    return PyCapsule_New(_xla_handler(&execute_for_xla), "xla._CUSTOM_CALL_TARGET", NULL)
+    return PyCapsule_New(handler_for_xla(&execute_for_xla), "xla._CUSTOM_CALL_TARGET", NULL)
 
 
 # The versions of XLA's interface that the handler was compared with: major, and those of minor.
@@ -692,7 +685,7 @@ cdef describe(Level* level, dtype, map_shape, pooling, tuple boxes_of_map):
     request.boxes = address(boxes)
     request.images = level.job.box_image
     level.job.box_row = <wide_int*>address(rows)
-    arrange_bins(request, &level.job)
+    arrange_described_bins(request, &level.job)
 
 
 cdef set_depth(Depth* depth, options):
@@ -1164,6 +1157,9 @@ cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
     run_level(operation, level)
 
 
+include "_launches.pxi"
+
+
 # ---- Masks, pasted into pictures. A request is a `roipool._masks.request.Pasting`.
 
 cdef extern from "kernels/cpu/mask_call.h" namespace "roipool" nogil:
@@ -1330,6 +1326,9 @@ def paste_windows(shape, boxes, pasting):
     return windows
 
 
+if not instruction_sets():
+    raise ImportError("roipool was built with ROIPOOL_BUILD_ISA for an instruction set that this "
+                      "processor lacks: install it again without that variable")
 use_instruction_set(instruction_sets()[0])
 set_main_thread(threading.main_thread().ident)
 if not prepare_for_forks():

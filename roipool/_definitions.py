@@ -111,7 +111,7 @@ MOVED = frozenset(name for name, traits in TRAITS.items() if traits.kind == "mov
 # Definitions whose bins share no rows and columns.
 BY_BIN = POINTWISE | MOVED
 # Definitions of gradients of maxima, which go to cells that a box itself reaches.
-GATHERS = frozenset(name for name in TRAITS if name.endswith("_gather"))
+BACKWARD_ONLY = frozenset(name for name in TRAITS if name.endswith("_gather"))
 
 
 class Variant(NamedTuple):

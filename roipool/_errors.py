@@ -41,7 +41,7 @@ def with_name(error: Exception, operation: str, *, is_traced: bool = False) -> E
 
     Subclasses, which other libraries raise with more in them than a text, stay as they are.
     That of a private function, which does a layer's work, is shown without its underscore.
-    `is_traced` says that a compiler traces the call: it knows no attributes of errors.
+    `is_traced` says that a compiler traces the call: Dynamo cannot read attributes of exceptions.
     """
     operation = operation.lstrip("_")
     is_argument_error = type(error) in (TypeError, ValueError) and error.args

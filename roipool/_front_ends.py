@@ -24,7 +24,7 @@ from roipool import _dlpack, _docstrings
 from roipool._arrays import LIBRARY_OF
 from roipool._cpu import KeptCalls
 from roipool._errors import kind_of
-from roipool._kept import compute_and_keep
+from roipool._kept import CallsOnGpu, compute_and_keep
 
 # Where the types of a library's arrays are defined, and the package here that serves them.
 _PACKAGES = {
@@ -52,7 +52,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def by_front_end(function: Function, *, takes_sequences: bool = False) -> Function:
     """Let a public operation be computed by the front end of its arrays, where they have one.
 
-    An array of NumPy's or CuPy's in the first place decides at once, and pays for no other library.
+    If the first argument is a NumPy or CuPy array, no other library is looked up.
     ``common_library`` finds what does not belong beside it. `takes_sequences` says that the first
     argument may be a list or tuple.
     """
@@ -76,10 +76,13 @@ def _by_front_end(
 ) -> Function:
     kept = KeptCalls()
     _docstrings.complete(function)
+    on_gpu = CallsOnGpu(function)
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
         if args and type(args[0]) in _computed_here:
+            if type(args[0]) is not np.ndarray:
+                return on_gpu(args, kwargs)
             found = kept.result(args, kwargs)
             return compute_and_keep(function, kept, args, kwargs) if found is None else found
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
@@ -89,7 +92,7 @@ def _by_front_end(
             check_first(args, kwargs)
         return function(*args, **kwargs)
 
-    operation.kept = kept  # type: ignore[attr-defined]  # for tests
+    operation.kept, operation.on_gpu = kept, on_gpu  # type: ignore[attr-defined]  # for tests
     return operation  # type: ignore[return-value]
 
 

@@ -40,3 +40,31 @@ def compute_and_keep(
         if is_result and len(args) > 1 and all(map(is_, args, last.given)):
             kept.keep(args, kwargs, prepare(last))
     return result
+
+
+class CallsOnGpu:
+    """Calls of a function on CuPy arrays; small ones skip all checks: ``roipool._cuda.kept``.
+
+    Attributes
+    ----------
+    kept : KeptCalls
+        The small ones.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self.kept = function, KeptCalls()
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result of a call."""
+        small = self.kept.prepared(args, kwargs) if len(args) > 1 else None
+        result = None if small is None else small(args[0], args[1])
+        if result is None:
+            return compute_and_keep(self._function, self.kept, args, kwargs, small_call_on_gpu)
+        return result
+
+
+def small_call_on_gpu(computed: Computed) -> Any:
+    """Return what computes calls on CuPy arrays, or None."""
+    from roipool._cuda.kept import small_call  # imports CuPy, as the call has
+
+    return small_call(computed)

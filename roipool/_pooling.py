@@ -17,7 +17,7 @@ from roipool import _arguments as check
 from roipool import _cpu
 from roipool._arguments import CORNERS, Form, Regions
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, common_library
-from roipool._definitions import BY_BIN, GATHERS, POINTWISE, Definition
+from roipool._definitions import BACKWARD_ONLY, BY_BIN, POINTWISE, Definition
 from roipool._dtypes import FLOATS, POOLED_DTYPES, dtype_name, numpy_dtype
 from roipool._layout import (
     Layout,
@@ -36,9 +36,9 @@ from roipool._masks.request import Pasting
 # An array of the call's library; the public functions' annotations say which.
 Result: TypeAlias = Any
 
-# Values that are computed before they are rounded to another type: by one thread so many that they
-# stay in a core's cache, by several so many that each has work.
-AT_ONCE_BY_ONE, AT_ONCE_BY_SEVERAL = 2**18, 2**21
+# Values of a batch that is computed and then rounded to another type: with one thread, what fits a
+# core's cache; with several, enough for each.
+BATCH_ONE_THREAD, BATCH_SEVERAL_THREADS = 2**18, 2**21
 
 
 class MaxRules(NamedTuple):
@@ -512,13 +512,13 @@ class Call:
         shape = pooled_shape(features[0].shape, count, size, layout, groups)
         result = self._result(shape, features, layout)
         if features[0].size == 0:
-            features, regions = self._one_of_alike(features, regions)
+            features, regions = self._single_empty_image(features, regions)
         if self._dtype is None:
             self.engine.average(features, regions, pooling, result)
-            if LAST.is_asked_for and self.library is NUMPY:
+            if LAST.is_asked_for:
                 self._record(result, regions, pooling)
         else:
-            for part, values in self._boxes_at_once(features, regions, pooling, result):
+            for part, values in self._box_batches(features, regions, pooling, result):
                 self.engine.average(features, part, pooling, values)
         return result if self._arrays.get("out") is None else self._filled(result)
 
@@ -589,7 +589,7 @@ class Call:
         shape = pooled_shape(features.shape, count, size, layout)
         result = self._result(shape, [features], layout)
         if features.size == 0:
-            (features,), regions = self._one_of_alike([features], regions)
+            (features,), regions = self._single_empty_image([features], regions)
         if self._dtype is None:
             argmax = self.engine.maximum(
                 features, regions, pooling, result, return_argmax=return_argmax
@@ -599,7 +599,7 @@ class Call:
                 self._record(result, regions, pooling, None, argmax, **kind)
             return self._filled(result), argmax
         argmax, at_once = None, len(result) if return_argmax else 0
-        for part, values in self._boxes_at_once([features], regions, pooling, result, at_once):
+        for part, values in self._box_batches([features], regions, pooling, result, at_once):
             argmax = self.engine.maximum(
                 features, part, pooling, values, return_argmax=return_argmax
             )
@@ -668,7 +668,7 @@ class Call:
             return nchw_view(self.library.empty((images, *size, channels), dtype))
         return self.library.empty(shape, dtype)
 
-    def _boxes_at_once(
+    def _box_batches(
         self,
         features: Sequence[Array],
         regions: Regions,
@@ -678,8 +678,8 @@ class Call:
     ) -> Iterator[tuple[Regions, Array]]:
         """Yield boxes and the array to pool them to, and round it to the result afterwards.
 
-        It is the result where that has the type that engines compute. Otherwise boxes are taken
-        `at_once`, or some at a time: all of them would need several times the result's memory.
+        It is the result where that has the type that engines compute. Otherwise there are batches
+        of `at_once` boxes, or fewer: all of them would need several times the result's memory.
         """
         dtype = POOLED_DTYPES.get(features[0].dtype, features[0].dtype)
         if result.dtype == dtype:
@@ -696,9 +696,9 @@ class Call:
     def _number_at_once(self, values: int) -> int:
         """Return how many boxes, of so many values, are pooled before they are rounded."""
         is_one = self.library is NUMPY and _cpu.num_threads() == 1
-        return max(1, (AT_ONCE_BY_ONE if is_one else AT_ONCE_BY_SEVERAL) // values)
+        return max(1, (BATCH_ONE_THREAD if is_one else BATCH_SEVERAL_THREADS) // values)
 
-    def _one_of_alike(
+    def _single_empty_image(
         self, features: Sequence[Array], regions: Regions
     ) -> tuple[Sequence[Array], Regions]:
         """Collapse a batch of empty maps to one image: a plan has an entry for each image."""
@@ -772,7 +772,7 @@ def maximum_backward(
 
 def needs_no_boxes(pooling: Pooling) -> bool:
     """Return whether the argmax alone says which cell gets a gradient of a maximum."""
-    return pooling.rules.argmax_is_cell and pooling.definition.name not in GATHERS
+    return pooling.rules.argmax_is_cell and pooling.definition.name not in BACKWARD_ONLY
 
 
 def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:

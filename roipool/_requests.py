@@ -61,17 +61,12 @@ def _stars(parameters: list[inspect.Parameter]) -> list[str]:
     ]
 
 
-def never() -> bool:
-    """Return False."""
-    return False
-
-
 def with_signature_of(
     like: Callable[..., Any],
     compute: Callable[[Arguments], Any],
     package: str,
     what: str,
-    is_compiling: Callable[[], bool] = never,
+    is_compiling: Callable[[], bool] = lambda: False,
 ) -> Callable[..., Any]:
     """Return a function with the name and the arguments of NumPy's; `what` are its arrays.
 
@@ -118,7 +113,7 @@ def public_functions(
     assign_levels: Compute,
     package: str,
     what: str,
-    is_compiling: Callable[[], bool] = never,
+    is_compiling: Callable[[], bool] = lambda: False,
 ) -> dict[str, Callable[..., Any]]:
     """Return a front end's functions by name.
 

@@ -84,7 +84,7 @@ class VolumeCall(Call):
         result = self._result(shape, [features], pooling.layout)
         maps: Sequence[Array] = [merged(features, self._layout)]
         if features.size == 0:
-            maps, regions = self._one_of_alike(maps, regions)
+            maps, regions = self._single_empty_image(maps, regions)
         self.engine.average(maps, regions, pooling, merged(result, self._layout))
         return self._filled(result)
 

@@ -14,7 +14,7 @@ from typing import Any
 from roipool.tools.conformance.cases import KINDS
 from roipool.tools.conformance.implementations import SECONDS
 from roipool.tools.conformance.names import ROWS_BY_NAME
-from roipool.tools.conformance.reports import Report, Request
+from roipool.tools.conformance.reports import Report, ReportRequest
 from roipool.tools.conformance.tolerances import Tolerance, read_tolerances
 
 __all__ = [
@@ -138,7 +138,7 @@ def assert_conforms(
     process = {"seconds": seconds, "isolated": isolated} | (
         {} if python is None else {"python": python}
     )
-    request = Request(
+    request = ReportRequest(
         implementation,
         semantics,
         backward,

@@ -26,7 +26,7 @@ from roipool._system_info import processor
 from roipool.cli.text import printable
 from roipool.systems import shown_name
 from roipool.tools.conformance.names import resolved
-from roipool.tools.conformance.reports import Report, Request, smallest_call
+from roipool.tools.conformance.reports import Report, ReportRequest, smallest_call
 
 ROOT = Path(__file__).resolve().parents[1]
 AWKWARD = "non-finite-boxes,huge-boxes"
@@ -98,7 +98,7 @@ def command(line: Line) -> str:
 
 def report_of(line: Line, python: str) -> Report:
     """Run the verification of a line."""
-    request = Request(
+    request = ReportRequest(
         line.implementation,
         line.semantics,
         line.backward,

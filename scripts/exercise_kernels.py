@@ -18,10 +18,10 @@ import cupy
 import numpy as np
 
 from roipool.compat import caffe, mmcv, mxnet
+from roipool.systems.case import LAYOUTS
 from roipool.systems.core import VARIANTS
 from roipool.verification import groups
 from roipool.verification.call import run
-from roipool.verification.case import LAYOUTS
 from roipool.verification.catalogue import ENTRIES
 from roipool.verification.device import device
 

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Proves the CUDA backend on a machine with an NVIDIA GPU, and measures it. Needs no network.
 #
-#   scripts/gpu.sh [FOLDER [tests|bench|sanitize|everything|all]]
+#   scripts/gpu.sh [--seconds N] [FOLDER [tests|bench|sanitize|everything|all]]
+#
+# --seconds N ends after N seconds. Steps come in the order of their worth: rows of docs/gpu.md that are
+# older than their kernels, then as below. A step has no more time than is left, and is left out where
+# little is; steps.json says which.
 #
 # tests:      "roipool verify --backend cuda", and the tests marked gpu
 # bench:      times roipool beside torchvision's CUDA operators, where it is installed
@@ -25,8 +29,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly PYTHON=${PYTHON:-python3}
 readonly MODULES=(setuptools Cython numpy cupy)
+# Seconds below which a step is not begun.
+readonly LEAST=20
 failures=0
 steps=""
+budget=0 # seconds for everything; 0: no limit
 
 fail() {
   printf 'gpu.sh: error: %s\n' "$1" >&2
@@ -53,8 +60,17 @@ requirements() {
 
 # step NAME SECONDS COMMAND...: runs a command with a time limit; its output goes to NAME.log too.
 step() {
-  local name=$1 limit=$2 status=0 begin=$SECONDS
+  local name=$1 limit=$2 status=0 begin=$SECONDS left
   shift 2
+  if [ "$budget" -gt 0 ]; then
+    left=$((budget - SECONDS))
+    if [ "$left" -lt "$LEAST" ]; then
+      printf 'gpu.sh: %s is left out: %s of %s s are left\n' "$name" "$left" "$budget"
+      leave_out "$name" "$limit"
+      return 0
+    fi
+    if [ "$left" -lt "$limit" ]; then limit=$left; fi
+  fi
   printf '\n== %s\n' "$name"
   timeout "$limit" "$@" 2>&1 | tee "$folder/$name.log" || status=${PIPESTATUS[0]}
   if [ "$status" -eq 124 ]; then printf 'gpu.sh: %s took more than %s s\n' "$name" "$limit"; fi
@@ -67,7 +83,14 @@ record() {
     failures=$((failures + 1))
     printf 'gpu.sh: %s failed with status %s\n' "$1" "$2" >&2
   fi
-  steps+="${steps:+,}{\"step\": \"$1\", \"status\": $2, \"seconds\": $3, \"limit\": $4}"
+  note "\"status\": $2, \"seconds\": $3, \"limit\": $4" "$1"
+}
+
+leave_out() { note "\"status\": null, \"seconds\": 0, \"limit\": $2" "$1"; }
+
+# Adds a step to steps.json.
+note() {
+  steps+="${steps:+,}{\"step\": \"$2\", $1}"
   printf '[%s]\n' "$steps" >"$folder/steps.json"
 }
 
@@ -133,6 +156,15 @@ run_sanitizer() {
   done
 }
 
+# The rows of docs/gpu.md that are older than their kernels, before everything else.
+run_first_bench() {
+  local bench=("$PYTHON" benchmarks/bench.py --backend cuda --repeat 3)
+  # shellcheck disable=SC2206 # several options
+  bench+=(${BENCH_OPTIONS:-})
+  step bench-first 120 "${bench[@]}" --workload W3b,W1a,W4a,W3a --peers torchvision \
+    --json "$folder/bench-first.json" || true
+}
+
 run_bench() {
   local bench=("$PYTHON" benchmarks/bench.py --backend cuda --repeat 5)
   # shellcheck disable=SC2206 # several options
@@ -143,6 +175,12 @@ run_bench() {
 }
 
 main() {
+  if [ "${1:-}" = --seconds ]; then
+    [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || fail "--seconds must be a whole number of seconds, not '${2:-}'"
+    [ "$2" -ge $((2 * LEAST)) ] || fail "--seconds must be at least $((2 * LEAST)), not '$2'"
+    budget=$2
+    shift 2
+  fi
   local stage=${2:-all} device
   local modules=("${MODULES[@]}")
   case $stage in
@@ -156,6 +194,9 @@ main() {
   folder=${1:-benchmarks/results-$device-$(date -u +%F)}
   mkdir -p "$folder"
   build
+  if [ "$budget" -gt 0 ]; then
+    case $stage in bench | all) run_first_bench ;; esac
+  fi
   case $stage in tests | all) run_tests ;; esac
   case $stage in bench | all) run_bench ;; esac
   case $stage in sanitize | all) run_sanitizer ;; esac

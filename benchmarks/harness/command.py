@@ -17,10 +17,10 @@ import roipool
 from harness import machine, output
 from harness.agreement import TOLERANCES
 from harness.devices import Device
-from harness.measure import Case, Plan, measure, rounds
+from harness.measure import Plan, TimedCase, measure, rounds
 from harness.workloads import WORKLOADS, Workload, changed, choose
 from roipool.cli import files, stdout
-from roipool.tools.libraries import Library
+from roipool.tools.libraries import InstalledLibrary
 
 __all__ = ["run"]
 
@@ -29,7 +29,7 @@ _LAYOUTS = ("NCHW", "NHWC")
 
 def run(
     arguments: argparse.Namespace,
-    peers: Mapping[str, type[Library]],
+    peers: Mapping[str, type[InstalledLibrary]],
     open_device: Callable[[str], Device],
 ) -> int:
     """Run the command.
@@ -81,7 +81,7 @@ def run(
     return 0
 
 
-def _plan(arguments: argparse.Namespace, peers: Mapping[str, type[Library]]) -> Plan:
+def _plan(arguments: argparse.Namespace, peers: Mapping[str, type[InstalledLibrary]]) -> Plan:
     workloads = [
         changed(workload, layout=layout, boxes=arguments.boxes, channels=arguments.channels)
         for workload, layout in product(choose(arguments.workload), _layouts(arguments.layout))
@@ -147,7 +147,9 @@ def _threads(counts: list[int] | None) -> list[int]:
     return counts
 
 
-def _chosen(text: str, peers: Mapping[str, type[Library]]) -> Mapping[str, type[Library]]:
+def _chosen(
+    text: str, peers: Mapping[str, type[InstalledLibrary]]
+) -> Mapping[str, type[InstalledLibrary]]:
     if text == "none":
         return {}
     if text == "auto":
@@ -176,13 +178,13 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     files.check_figure(arguments.plot, "--plot", (".png",))
 
 
-def _write_json(path: str, cases: list[Case], about: dict[str, Any]) -> None:
+def _write_json(path: str, cases: list[TimedCase], about: dict[str, Any]) -> None:
     with files.replacing(path) as stream:
         stream.write(output.as_json(cases, about).encode("ascii"))
 
 
 def _plot(
-    arguments: argparse.Namespace, cases: list[Case], about: dict[str, Any], peers: list[str]
+    arguments: argparse.Namespace, cases: list[TimedCase], about: dict[str, Any], peers: list[str]
 ) -> None:
     if arguments.plot is not None:
         from harness import plot

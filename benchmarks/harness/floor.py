@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import roipool
 from roipool.compat import torchvision
-from roipool.tools.libraries import Level, Task, channels_of_groups
+from roipool.tools.libraries import LevelTask, Task, channels_of_groups
 
 __all__ = ["compulsory_bytes", "memory_bandwidth", "output_bytes"]
 
@@ -77,7 +77,7 @@ def _bandwidth(source: IntArray, target: IntArray, threads: int) -> float:
     return source.nbytes * max(2 / copying, 1 / reading)
 
 
-def _level_bytes(task: Task, level: Level) -> int:
+def _level_bytes(task: Task, level: LevelTask) -> int:
     pooled = _pooled_cells(task, level)
     has_argmax = task.operation == "roi_pool" and (task.argmax or task.backward)
     size = _cell_bytes(task, level)
@@ -87,21 +87,21 @@ def _level_bytes(task: Task, level: Level) -> int:
     return map_bytes + _pooled_bytes(task, level) + argmax_bytes
 
 
-def _pooled_cells(task: Task, level: Level) -> int:
+def _pooled_cells(task: Task, level: LevelTask) -> int:
     return len(level.rois) * task.output_size[0] * task.output_size[1]
 
 
-def _pooled_bytes(task: Task, level: Level) -> int:
+def _pooled_bytes(task: Task, level: LevelTask) -> int:
     groups = channels_of_groups(task.operation, task.output_size)
     return _pooled_cells(task, level) * _cell_bytes(task, level) // groups
 
 
-def _cell_bytes(task: Task, level: Level) -> int:
+def _cell_bytes(task: Task, level: LevelTask) -> int:
     """Return the bytes of all channels of one cell."""
     return int(level.features.shape[1 if task.layout == "NCHW" else 3] * level.features.itemsize)
 
 
-def _touched_cells(task: Task, level: Level) -> int:
+def _touched_cells(task: Task, level: LevelTask) -> int:
     """Count the map cells that the boxes need.
 
     For averages they are the cells with a nonzero gradient for a gradient of ones, since weights
@@ -129,7 +129,7 @@ def _touched_cells(task: Task, level: Level) -> int:
     return int(np.count_nonzero(grad))
 
 
-def _cells_of_groups(task: Task, level: Level, count: int, height: int, width: int) -> int:
+def _cells_of_groups(task: Task, level: LevelTask, count: int, height: int, width: int) -> int:
     """Return the mean number of cells that the bins of a group need, of channels of its own."""
     groups = channels_of_groups(task.operation, task.output_size)
     ones = np.ones((len(level.rois), 1, *task.output_size), np.float32)
@@ -144,7 +144,7 @@ def _cells_of_groups(task: Task, level: Level, count: int, height: int, width: i
     return int(np.count_nonzero(grad)) // groups
 
 
-def _covered_cells(level: Level, count: int, height: int, width: int) -> int:
+def _covered_cells(level: LevelTask, count: int, height: int, width: int) -> int:
     """Count the whole cells under boxes with rounded corners, including both ends."""
     covered = np.zeros((count, height, width), bool)
     corners = np.maximum(np.round(level.rois[:, 1:] * level.scale).astype(int), 0)

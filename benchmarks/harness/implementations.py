@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import roipool
 from harness import ours
-from roipool.tools.libraries import OWN_PROCESS, Absent, Library, Task, opened, prepared
+from roipool.tools.libraries import OWN_PROCESS, Absent, InstalledLibrary, Task, opened, prepared
 from roipool.tools.libraries.client import Worker
 
 __all__ = ["Call", "Clock", "Implementation", "open_ours", "open_peer"]
@@ -93,10 +93,12 @@ class _Missing:
 class _InProcess:
     """A peer imported into this process."""
 
-    def __init__(self, name: str, library: type[Library], threads: int, device: str) -> None:
+    def __init__(
+        self, name: str, library: type[InstalledLibrary], threads: int, device: str
+    ) -> None:
         self.name = name
         self.remarks: Mapping[str, str] = library.remarks
-        self._peer: Library = opened(library, threads, device)
+        self._peer: InstalledLibrary = opened(library, threads, device)
         self.version = self._peer.version
 
     def prepare(self, task: Task) -> None:
@@ -116,7 +118,9 @@ class _InProcess:
 class _Elsewhere:
     """A peer in a separate process."""
 
-    def __init__(self, name: str, library: type[Library], threads: int, python: str) -> None:
+    def __init__(
+        self, name: str, library: type[InstalledLibrary], threads: int, python: str
+    ) -> None:
         self.name = name
         self.remarks: Mapping[str, str] = library.remarks
         self._worker = Worker(name, library, threads, python)
@@ -152,7 +156,7 @@ def open_ours(threads: int, out_reuse: bool, move: Callable[[Any], Any]) -> Impl
 
 
 def open_peer(
-    name: str, library: type[Library], threads: int, device: str, python: str | None
+    name: str, library: type[InstalledLibrary], threads: int, device: str, python: str | None
 ) -> Implementation:
     """Open a peer in this process, or in a separate process if it needs one.
 

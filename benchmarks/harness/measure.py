@@ -15,10 +15,10 @@ from harness.agreement import Agreement, agreement
 from harness.devices import Device
 from harness.implementations import Clock, Implementation, open_ours, open_peer
 from harness.workloads import Workload, task_of
-from roipool.tools.libraries import Absent, Library, Task
+from roipool.tools.libraries import Absent, InstalledLibrary, Task
 from roipool.tools.libraries.timing import calls_per_turn
 
-__all__ = ["Case", "Plan", "Row", "measure", "rounds"]
+__all__ = ["Plan", "Row", "TimedCase", "measure", "rounds"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Plan:
     items: Sequence[tuple[Workload, bool]]
     dtypes: Sequence[str]
     threads: Sequence[int]
-    peers: Mapping[str, type[Library]]
+    peers: Mapping[str, type[InstalledLibrary]]
     pythons: dict[str, str]
     repeat: int
     out_reuse: bool
@@ -78,7 +78,7 @@ class Row:
 
 
 @dataclass
-class Case:
+class TimedCase:
     """One operation of one workload for every library; the first row is roipool's."""
 
     workload: Workload
@@ -107,7 +107,7 @@ class Case:
         return row.median / self.rows[0].median
 
 
-def measure(plan: Plan, device: Device, tick: Callable[[str], None]) -> Iterator[Case]:
+def measure(plan: Plan, device: Device, tick: Callable[[str], None]) -> Iterator[TimedCase]:
     """Carry out a plan.
 
     Parameters
@@ -132,7 +132,7 @@ def measure(plan: Plan, device: Device, tick: Callable[[str], None]) -> Iterator
                 sizes = floor.compulsory_bytes(task), floor.output_bytes(task), bandwidth
                 rows = [_introduced(c, workload, task, implementations[0]) for c in implementations]
                 for name, clock in device.clocks.items():
-                    case = Case(workload, backward, dtype, threads, name, *sizes, _fresh(rows))
+                    case = TimedCase(workload, backward, dtype, threads, name, *sizes, _fresh(rows))
                     label = f"{workload.title} {case.operation}, {threads} threads"
                     for _ in _rounds(implementations, case.rows, clock, plan.repeat):
                         tick(label)

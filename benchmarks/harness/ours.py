@@ -11,12 +11,12 @@ import numpy as np
 import roipool
 from roipool import _arguments as check
 from roipool.compat import torchvision
-from roipool.tools.libraries import Level, Library, Task
+from roipool.tools.libraries import InstalledLibrary, LevelTask, Task
 
 __all__ = ["Roipool", "moved", "prepare"]
 
 
-class Roipool(Library):
+class Roipool(InstalledLibrary):
     """roipool itself: the calls that a user would write."""
 
     modules = ("roipool",)
@@ -29,7 +29,7 @@ class Roipool(Library):
     def check(cls, task: Task) -> None:
         """Accept every task."""
 
-    def level(self, task: Task, level: Level) -> Callable[..., Any]:
+    def level(self, task: Task, level: LevelTask) -> Callable[..., Any]:
         """Return the call for one level; it takes ``out``."""
         if task.operation == "crop_and_resize":
             return _crop_and_resize(task, level)
@@ -70,15 +70,15 @@ def prepare(task: Task, out_reuse: bool = False) -> Callable[[], list[Any]]:
 def moved(task: Task, move: Callable[[Any], Any]) -> Task:
     """Return the task with `move`, such as ``cupy.asarray``, applied to every array."""
 
-    def moved_level(level: Level) -> Level:
+    def moved_level(level: LevelTask) -> LevelTask:
         arrays = level.features, level.rois, level.grad, level.offsets
         features, rois, grad, offsets = (None if a is None else move(a) for a in arrays)
-        return Level(features, rois, grad, level.scale, offsets)
+        return LevelTask(features, rois, grad, level.scale, offsets)
 
     return task._replace(levels=[moved_level(level) for level in task.levels])
 
 
-def _crop_and_resize(task: Task, level: Level) -> Callable[..., Any]:
+def _crop_and_resize(task: Task, level: LevelTask) -> Callable[..., Any]:
     x, layout = level.features, check.layout(task.layout)
     boxes, images = level.rois[:, 1:].copy(), level.rois[:, 0].astype(np.int32)
     if task.backward:
@@ -90,7 +90,7 @@ def _crop_and_resize(task: Task, level: Level) -> Callable[..., Any]:
     )
 
 
-def _position_sensitive(task: Task, level: Level) -> Callable[..., Any]:
+def _position_sensitive(task: Task, level: LevelTask) -> Callable[..., Any]:
     """Return the core's align, and torchvision's pooling, whose rule is not the core's."""
     x, rois, scale, ratio = level.features, level.rois, level.scale, task.sampling_ratio
     if task.operation == "ps_roi_align":
@@ -104,7 +104,7 @@ def _position_sensitive(task: Task, level: Level) -> Callable[..., Any]:
     return functools.partial(torchvision.ps_roi_pool, x, rois, task.output_size, scale)
 
 
-def _deform_roi_pool(task: Task, level: Level) -> Callable[..., Any]:
+def _deform_roi_pool(task: Task, level: LevelTask) -> Callable[..., Any]:
     x, rois, scale, ratio = level.features, level.rois, level.scale, task.sampling_ratio
     layout = check.layout(task.layout)
     offsets = level.offsets.transpose(0, 2, 3, 1) if layout == "NHWC" else level.offsets
@@ -124,7 +124,7 @@ def _deform_roi_pool(task: Task, level: Level) -> Callable[..., Any]:
     )
 
 
-def _deformable_ps_roi_pool(task: Task, level: Level) -> Callable[..., Any]:
+def _deformable_ps_roi_pool(task: Task, level: LevelTask) -> Callable[..., Any]:
     """Return the forward, or both gradients, of which only that of the features is returned."""
     x, rois, offsets = level.features, level.rois, level.offsets
     how = level.scale, task.sampling_ratio
@@ -140,7 +140,7 @@ def _deformable_ps_roi_pool(task: Task, level: Level) -> Callable[..., Any]:
     return both
 
 
-def _roi_pool(task: Task, level: Level) -> Callable[..., Any]:
+def _roi_pool(task: Task, level: LevelTask) -> Callable[..., Any]:
     x, rois, layout = level.features, level.rois, check.layout(task.layout)
     forward = functools.partial(
         roipool.roi_pool, x, rois, task.output_size, level.scale, layout=layout
@@ -155,7 +155,7 @@ def _roi_pool(task: Task, level: Level) -> Callable[..., Any]:
     return forward
 
 
-def _roi_align(task: Task, level: Level) -> Callable[..., Any]:
+def _roi_align(task: Task, level: LevelTask) -> Callable[..., Any]:
     x, rois, scale, ratio = level.features, level.rois, level.scale, task.sampling_ratio
     options: dict[str, Any] = {"aligned": task.aligned, "mode": task.mode, "layout": task.layout}
     forward = functools.partial(

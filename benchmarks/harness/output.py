@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from harness.measure import Case, Row
+from harness.measure import Row, TimedCase
 from harness.workloads import Workload
 from roipool.cli.text import short
 
@@ -15,7 +15,7 @@ __all__ = ["as_json", "lines", "listed"]
 _HEADING = f"  {'library':<12} {'median':>9}  {'quartiles':<19} {'ratio':>6}  results"
 
 
-def lines(case: Case) -> list[str]:
+def lines(case: TimedCase) -> list[str]:
     """Return the lines of one case: a heading and a line for each library."""
     return [
         f"{case.workload.title}: {case.operation}, {_conditions(case)}",
@@ -30,7 +30,7 @@ def listed(workload: Workload) -> str:
     return f"{workload.name:<23} {workload.code:<4} {workload.about}; {_shapes(workload)}"
 
 
-def as_json(cases: list[Case], about: dict[str, Any]) -> str:
+def as_json(cases: list[TimedCase], about: dict[str, Any]) -> str:
     """Format every row as strict JSON.
 
     Parameters
@@ -56,20 +56,20 @@ def _shapes(workload: Workload) -> str:
     return f"{images}{boxes}, {workload.channels} channels, {rows} x {columns}"
 
 
-def _conditions(case: Case) -> str:
+def _conditions(case: TimedCase) -> str:
     threads = f"{case.threads} thread{'s' if case.threads > 1 else ''}"
     where = threads if case.clock == "wall" else case.clock
     return f"{case.dtype} {case.workload.layout}, {where}"
 
 
-def _sizes(case: Case) -> str:
+def _sizes(case: TimedCase) -> str:
     least = f"{_mega(case.compulsory_bytes)} must move ({_time(case.floor_seconds)})"
     if case.peak_bytes is None:
         return least
     return f"{least}; peak {_mega(case.peak_bytes)}, output {_mega(case.output_bytes)}"
 
 
-def _row_line(case: Case, row: Row) -> str:
+def _row_line(case: TimedCase, row: Row) -> str:
     if row.absent:
         return f"  {row.library:<12} absent: {row.absent}"
     quartiles = f"{_time(row.quantile(0.25))} to {_time(row.quantile(0.75))}"
@@ -80,7 +80,7 @@ def _row_line(case: Case, row: Row) -> str:
     )
 
 
-def _results(case: Case, row: Row) -> str:
+def _results(case: TimedCase, row: Row) -> str:
     if row.agreement is None:
         return f"{short(row.median / case.floor_seconds)} x the memory's time"
     apart = short(row.agreement.greatest, 2)
@@ -91,7 +91,7 @@ def _results(case: Case, row: Row) -> str:
     return f"{share} % differ by more than {limit}, up to {apart}{why}"
 
 
-def _entry(case: Case, row: Row) -> dict[str, Any]:
+def _entry(case: TimedCase, row: Row) -> dict[str, Any]:
     workload = case.workload
     common = {
         "workload": workload.name,

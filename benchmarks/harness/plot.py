@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from harness.measure import Case, Row
+from harness.measure import Row, TimedCase
 from roipool.cli.text import short
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _BOTTOM = 0.85
 _RIGHT = 0.5
 
 
-def draw(cases: list[Case], machine: dict[str, Any], peers: list[str]) -> Figure:
+def draw(cases: list[TimedCase], machine: dict[str, Any], peers: list[str]) -> Figure:
     """Draw the ratios on a logarithmic axis.
 
     Parameters
@@ -84,11 +84,11 @@ def save(figure: Figure, stream: BinaryIO) -> None:
     figure.savefig(stream, format="png", dpi=120)
 
 
-def _rows(cases: list[Case]) -> dict[str, list[Case | None]]:
+def _rows(cases: list[TimedCase]) -> dict[str, list[TimedCase | None]]:
     """Return the forward and backward of each row by label; labels name only what varies."""
     keys = [_key(case) for case in cases]
     varying = [len(set(part)) > 1 for part in zip(*keys, strict=True)]
-    rows: dict[str, list[Case | None]] = {}
+    rows: dict[str, list[TimedCase | None]] = {}
     for case, key in zip(cases, keys, strict=True):
         parts = [part for part, varies in zip(key, varying, strict=True) if varies]
         label = "\n".join([case.workload.title, ", ".join(parts)]).strip()
@@ -96,23 +96,23 @@ def _rows(cases: list[Case]) -> dict[str, list[Case | None]]:
     return rows
 
 
-def _key(case: Case) -> tuple[str, ...]:
+def _key(case: TimedCase) -> tuple[str, ...]:
     threads = f"{case.threads} thread{'s' if case.threads > 1 else ''}"
     return case.dtype, case.workload.layout, threads, case.clock
 
 
-def _row(case: Case | None, library: str) -> Row | None:
+def _row(case: TimedCase | None, library: str) -> Row | None:
     """Return a library's row, if it took part."""
     rows = [row for row in case.rows if row.library == library] if case else []
     return rows[0] if rows and not rows[0].absent else None
 
 
-def _bars(pair: list[Case | None]) -> int:
+def _bars(pair: list[TimedCase | None]) -> int:
     return max(sum(not row.absent for row in case.rows[1:]) if case else 0 for case in pair)
 
 
 def _draw_panel(
-    axes: Axes, cases: list[Case | None], heights: list[float], colours: dict[str, str]
+    axes: Axes, cases: list[TimedCase | None], heights: list[float], colours: dict[str, str]
 ) -> None:
     """Draw the bars of each row from the top down, without space for absent libraries."""
     tops = np.concatenate([[0], np.cumsum(heights)[:-1]])
@@ -162,7 +162,7 @@ def _dress(
 
 
 def _write_around(
-    figure: Figure, cases: list[Case], colours: dict[str, str], machine: dict[str, Any]
+    figure: Figure, cases: list[TimedCase], colours: dict[str, str], machine: dict[str, Any]
 ) -> None:
     """Put the title and the legend above, the machine and the versions below."""
     width, height = figure.get_size_inches()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from harness.proposals import FloatArray, Scene, iou, level_of, scene
-from roipool.tools.libraries import Level, Task, channels_of_groups, moves_bins
+from roipool.tools.libraries import LevelTask, Task, channels_of_groups, moves_bins
 
 __all__ = ["WORKLOADS", "Workload", "boxes_of", "changed", "choose", "task_of"]
 
@@ -294,7 +294,7 @@ def task_of(workload: Workload, dtype: DTypeLike, backward: bool) -> Task:
         features = _filled(values, of_groups, workload.images, height, width)
         grad = _filled(values, workload, len(here), *workload.output_size) if backward else None
         offsets = _offsets(workload, len(here))
-        levels.append(Level(features, here, grad, 1 / stride, offsets))
+        levels.append(LevelTask(features, here, grad, 1 / stride, offsets))
     return Task(
         workload.operation,
         backward,

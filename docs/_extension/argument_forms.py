@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from roipool.systems import SEMANTICS, shown_name
+from roipool.systems.case import Case
 from roipool.tools.conformance.cases import KINDS_IN_WORDS, box_gradient_of
 from roipool.tools.conformance.implementations import library_of
 from roipool.tools.libraries.functions import Misbehaviour
 from roipool.verification.call import run
-from roipool.verification.case import Case
 from roipool.verification.options import drawn_options
 
 COORDINATES = {"x1": 1.0, "y1": 2.0, "x2": 6.0, "y2": 5.0}

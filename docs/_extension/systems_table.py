@@ -84,7 +84,7 @@ def releases() -> dict[str, str]:
 
 def files_of(row: System) -> set[str]:
     """Return the files of stored results of a system."""
-    return {answer.system for answer in row.goldens.values()} | {*row.stored}
+    return {answer.file for answer in row.goldens.values()} | {*row.stored}
 
 
 def _gradients(rows: list[System]) -> str:

@@ -24,7 +24,7 @@ class AxisCall(NamedTuple):
 
 
 class VolumeCall(NamedTuple):
-    """Of volumes: depth, and the rows of one plane. Of maps, nothing reads it."""
+    """Depth and the rows of one plane of volumes; not read for maps."""
 
     depth: AxisCall = AxisCall(1, 0)
     rows: AxisCall = AxisCall(1, 0)
@@ -132,6 +132,8 @@ def call_type(levels: int) -> np.dtype[Any]:
 
 # The numbers of ImageKind in kernels/cuda/call.h, which has them in this order.
 IMAGE_KINDS = {name: number for number, name in enumerate(DEVICE_INDEX_TYPES)}
+# The same of batch indices that are cut to whole numbers.
+CUT_IMAGE_KINDS = {"float32": len(IMAGE_KINDS), "float64": len(IMAGE_KINDS) + 1}
 
 STORAGE = {
     "float16": "Float16",
@@ -164,12 +166,26 @@ class Argument:
         names = LEVEL_TYPE.names or ()
         levels = [tuple(getattr(level, name) for name in names) for level in call.levels]
         self._bytes = np.array((*call[:-1], levels), structure).tobytes()
+        self._offsets = offsets
         self._boxes_at, self._tasks_at = offsets["boxes"], offsets["tasks"]
         self._addresses_at = range(offsets["levels"], len(self._bytes), LEVEL_TYPE.itemsize)
         self._tasks_of_box = tasks_of_box
         # Without fields: CuPy asks NumPy to describe an argument, which takes 50 us if it has some.
         self._type = np.dtype((np.void, len(self._bytes)))
         self._last = (-1, np.empty(0, self._type))
+
+    @property
+    def structure(self) -> bytes:
+        """The structure, for the number of boxes of the call."""
+        return self._bytes
+
+    @property
+    def offsets(self) -> tuple[int, int, int, int, int]:
+        """Where the numbers of boxes, tasks and images, and a map's rows and columns lie in it."""
+        fields, level = self._offsets, self._offsets["levels"]
+        of_level: Any = LEVEL_TYPE.fields
+        rows, columns = level + of_level["rows"][1], level + of_level["columns"][1]
+        return fields["boxes"], fields["tasks"], fields["images"], rows, columns
 
     def for_boxes(self, boxes: int, maps: Sequence[int] = ()) -> np.ndarray[Any, Any]:
         """Return an array of one structure; `maps` are the addresses of several levels' maps.

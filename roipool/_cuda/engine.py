@@ -22,11 +22,12 @@ import numpy as np
 
 from roipool._addresses import CUPY_EXTRAS
 from roipool._arguments import Regions
+from roipool._cpu import rounded_up
 from roipool._cuda import launch
 from roipool._cuda import masks as pastes
 from roipool._cuda.arguments import Argument
 from roipool._cuda.launch import Defines, LaunchConfig, Launches
-from roipool._cuda.partition import SHARED_BYTES, Limits, Sizes, rounded_up
+from roipool._cuda.partition import SHARED_BYTES, Limits, Sizes
 from roipool._cuda.source import OPTIONS, kernel_source
 from roipool._definitions import Definition
 from roipool._layout import (
@@ -96,6 +97,11 @@ def limits_of(number: int) -> Limits:
     )
 
 
+def with_advice(error: PermissionError) -> PermissionError:
+    """Return an error of CuPy's cache of kernels that says what to set."""
+    return PermissionError(error.errno, f"{error.strerror}: {CACHE}")
+
+
 @cache
 def allow_shared_memory(function: Any, number: int) -> None:
     """Let the blocks of a kernel have all the shared memory of the current GPU, of this number.
@@ -127,7 +133,7 @@ class Kernel(NamedTuple):
             try:
                 function(blocks, threads, arguments, shared_mem=shared)
             except PermissionError as error:  # from the first launch, which compiles
-                raise PermissionError(error.errno, f"{error.strerror}: {CACHE}") from error
+                raise with_advice(error) from error
 
 
 class Kernels(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 
 from roipool._arguments import MAX_AXIS
 from roipool._cuda.arguments import (
+    CUT_IMAGE_KINDS,
     FEATURE_STORAGE,
     IMAGE_KINDS,
     INTEGERS,
@@ -70,10 +71,9 @@ WINDOWS = PlanKind(
 SLOPED_TAPS = PlanKind("sloped_taps", 8, {4: 16, 8: 32})
 SAMPLES = PlanKind("samples", 24, {4: 24, 8: 40})
 CELLS = PlanKind("cells", 24, {4: 0, 8: 0})
-# Of plans that blocks have in scratch memory, where shared memory is too small: fewer blocks take
-# more boxes each.
+# Scratch memory for plans that do not fit shared memory: fewer blocks take more boxes each.
 BYTES_OF_SCRATCH = 2**28
-# Of a box whose bins share no rows and columns, and its image: rotated, or with moved bins.
+# Bytes per box of a pointwise or moved definition.
 BYTES_OF_REGION, BYTES_OF_MOVED_REGION = 160, 256
 
 
@@ -160,7 +160,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
         volume=volume_call(sizes),
         angle_scale=definition.angle_scale,
         offset_factor=definition.offset_factor,
-        image_kind=IMAGE_KINDS[dtype_name(sizes.index_type)],
+        image_kind=(CUT_IMAGE_KINDS if sizes.cuts else IMAGE_KINDS)[dtype_name(sizes.index_type)],
         aligned=definition.aligned,
         levels=tuple(
             Level(shape[row], shape[column], scale)
@@ -186,11 +186,14 @@ def volume_call(sizes: Sizes) -> VolumeCall:
     )
 
 
-def _largest_image(sizes: Sizes) -> int:
-    """Return the elements of an image of the largest map, or a box's bins where those are more."""
-    return max(
-        math.prod(sizes.pooling.output_size), *(math.prod(shape[1:]) for shape in sizes.map_shapes)
-    )
+# Offsets up to this are int32: a little less than it holds, as loops step beyond their end.
+MAX_OFFSET = np.iinfo(np.int32).max - 2**12
+
+
+def _largest_offset(sizes: Sizes, call: Call) -> int:
+    """Return the elements of an image of the largest map, or a box's pooled values if more."""
+    pooled = call.channels * math.prod(sizes.pooling.output_size)
+    return max(pooled, *(math.prod(shape[1:]) for shape in sizes.map_shapes))
 
 
 # Kernels whose tasks are parts of boxes, rather than of maps.
@@ -211,7 +214,7 @@ def config_of(
         "of_volumes": int(sizes.is_of_volumes),
         "plan_is_shared": 1,
         "levels": len(sizes.map_shapes),
-        "offset": INTEGERS[_largest_image(sizes) > np.iinfo(np.int32).max],
+        "offset": INTEGERS[_largest_offset(sizes, call) > MAX_OFFSET],
         **defines,
     }
     if sizes.feature_dtype is not None:

@@ -30,8 +30,8 @@ def _power_of_two(number: int) -> int:
 
 
 THREADS = 256
-# What a forward's thread, or for averages of NCHW features a warp, computes one after the other, at
-# most: more amortise its set-up, fewer make more threads, which few boxes need.
+# The most packs that a thread of a forward computes in turn, or a warp for averages of NCHW
+# features: more amortise its set-up, fewer make more threads, which few boxes need.
 PACKS_PER_THREAD = 8
 PACKS_PER_WARP = 2
 ROWS_PER_WARP = 2  # of bins: at least
@@ -40,29 +40,28 @@ WARP = 32
 # registers for so many of its blocks: `min_blocks` in its file.
 SUMS_PER_WARP = 2**12
 BLOCKS_BY_REGISTERS = 4
-# Of a backward's block: at most so many lanes of channels, about so many bytes of sums (for each
-# channel of a lane), and of what is staged of a box.
+# Limits per block of a backward: lanes of channels; bytes of sums for each channel of a lane, and
+# of staged values of a box, both approximate.
 TILE_LANES = WARP
 TILE_BYTES = 2**14 + 2**9
 STAGE_BYTES = 2**13 + 2**9
-# Of an average's backward: cells of a tile each way, and warps of a block; bins that are staged at
-# once, as `Shared` in its file has them. It keeps for each thread, in bytes: of a bin where its
-# gradients are and its taps along both axes; of a box that reaches the tile its bins, also counted.
+# An average's backward: cells of a tile each way, and warps of a block; bins that are staged at
+# once, as `Shared` in its file has them; bytes per thread for a bin (where its gradients are, its
+# taps along both axes) and for a box that reaches the tile (its bins, also counted).
 TILE_SIDE = 8
 CHUNK_BINS = WARP
 MOST_TESTS = 4  # of boxes by each thread
 BYTES_OF_BIN = 8 + 2 * 16
 BYTES_OF_HIT = 24 + 8
-BYTES_OF_PLACE, BYTES_OF_PORTION = 56, 16
-# Of the counts of all crowded tiles together; a number for each tile and each portion follows them.
-# Portions are at most so many, and no more than tiles, so that they have no more sums than the
-# gradient has numbers.
+BYTES_OF_PLACE, BYTES_OF_PORTION, BYTES_OF_LISTING = 56, 16, 16
+# Size of `Tally`; it is followed by one count per tile and per portion. There are at most so many
+# portions, and no more than tiles, so that they have no more sums than the gradient has numbers.
 BYTES_OF_TALLY = 16
 MOST_PORTIONS = 256
-# Shared memory that a block has by default; beyond, a kernel must be told.
+# Shared memory of a block; more needs the launch attribute MaxDynamicSharedMemorySize.
 SHARED_BYTES = 48 * 2**10
-# Of a block whose argmax may be anywhere: bytes of sums, the most warps that share one's channels,
-# and boxes that it lists at once. In NHWC a warp has channels that lie side by side: fewer blocks
+# Limits per block if an argmax may be anywhere: bytes of sums, warps per channel, boxes listed at a
+# time. In NHWC a warp has channels that lie side by side: fewer blocks
 # are better than fewer warps in each.
 RUN_BYTES = {"NCHW": 2**15, "NHWC": 2**16 - 2**10}
 MOST_TURNS = 4
@@ -74,29 +73,20 @@ class Limits(NamedTuple):
     """Where work is divided in another way: tests lower them."""
 
     max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
-    enough_blocks: int = 1280  # for all of a GPU to have work: more of it goes to the same threads
+    enough_blocks: int = 1280  # enough to fill a GPU; further work goes to the same blocks
     least_blocks: int = 420  # where boxes are few, their rows of bins are divided for so many
     enough_tiles: int = 512  # as enough_blocks, of an average's backward, whose blocks are larger
     crowd: int = 128  # bins: what more read is a crowded tile, which several blocks share
     shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
     multiprocessor_bytes: int = 228 * 2**10  # of shared memory: an H100's
-    block_bytes: int = 227 * 2**10  # the same of a block, where its kernel is told
-
-
-def rounded_up(boxes: int) -> int:
-    """Return a number of boxes to launch for: few numbers are, so that launches are found cached.
-
-    At most an eighth more: one of eight between powers of two.
-    """
-    bits = boxes.bit_length() - 4  # that are 0 afterwards
-    return boxes if bits <= 0 else -(-boxes >> bits) << bits
+    block_bytes: int = 227 * 2**10  # per block, with the attribute MaxDynamicSharedMemorySize
 
 
 class Sizes(NamedTuple):
     """All that a launch depends on; arrays come later."""
 
     dtype: np.dtype[Any]  # of pooled values, and of features that are no bytes
-    boxes: int  # rounded up: `Argument.for_boxes` gets the real number
+    boxes: int  # rounded up: a launch sets the real number
     box_strides: tuple[int, ...]  # in bytes, as of the batch indices
     index_type: np.dtype[Any]
     index_stride: int
@@ -104,6 +94,7 @@ class Sizes(NamedTuple):
     map_shapes: tuple[tuple[int, ...], ...]  # of each level
     limits: Limits = Limits()
     feature_dtype: np.dtype[Any] | None = None  # of bytes; None: as pooled values
+    cuts: bool = False  # batch indices to whole numbers
 
     @property
     def channels_last(self) -> bool:
@@ -316,7 +307,8 @@ def bytes_of_tile(real: int, pack: int) -> int:
     weights = 2 * side * (bins + bins + 1)
     gradients = max(bins * (WARP + 1) * pack, threads * (side + 16 // real))
     lists = threads * (BYTES_OF_BIN + BYTES_OF_HIT) + MOST_TESTS * side * BYTES_OF_NUMBER
-    return (weights + gradients) * real + lists + BYTES_OF_PLACE + BYTES_OF_PORTION
+    of_block = BYTES_OF_PLACE + BYTES_OF_PORTION + BYTES_OF_LISTING
+    return (weights + gradients) * real + lists + of_block
 
 
 def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:

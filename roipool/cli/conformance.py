@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ValueError or OSError for a bad option or file.
     """
     from roipool.testing import read_tolerances
-    from roipool.tools.conformance.reports import BadArgument, Request, junit
+    from roipool.tools.conformance.reports import BadArgument, ReportRequest, junit
 
     chosen = {
         name: default if getattr(arguments, name) is None else getattr(arguments, name)
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_writable(chosen["junit"])
     reports = []
     try:
-        request = Request(
+        request = ReportRequest(
             arguments.implementation,
             chosen["semantics"],
             chosen["backward"],

@@ -31,7 +31,7 @@ TENSORFLOW_CROPS = {
 # Position-sensitive systems without an option for it: each bin is a group of bins.
 EACH_BIN = (0, 0)
 TORCHVISION_PS_ROI_POOL = Definition("torchvision_ps_roi_pool", group_size=EACH_BIN)
-# Of torchvision's backward, which is not the derivative: bins reach the last row and column.
+# torchvision's backward is not the derivative: its bins reach the last row and column.
 TORCHVISION_PS_ROI_POOL_GRADIENT = Definition("roi_average_pool", group_size=EACH_BIN)
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from roipool import _arguments as check
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -12,12 +16,22 @@ else:  # until PyTorch is imported
     Module = object
 
 
+# By the type of an option.
+_CHECKS: dict[Any, Callable[[str, Any], Any]] = {
+    "int | Sequence[int]": check.size_pair,
+    "float": check.real_number,
+    "int": check.whole_number,
+    "bool": check.flag,
+}
+
+
 class Layer(Module):  # type: ignore[misc]  # no types where no torch is
     """A layer: a function of its system with fixed options, which are its attributes.
 
-    A layer that is made after PyTorch was imported is a ``torch.nn.Module``, too. Pickles and
-    copies are of the class itself, so that either kind can be loaded as the other.
-    Options that the system's own layer lacks are private, and not shown.
+    Most layers are data classes, whose fields are the options. A layer that is made after PyTorch
+    was imported is a ``torch.nn.Module``, too. Pickles and copies are of the class itself, so that
+    either kind can be loaded as the other. Options that the system's own layer lacks are private,
+    and not shown.
     """
 
     def __new__(cls, *_args: Any, **_options: Any) -> Self:
@@ -55,6 +69,16 @@ class Layer(Module):  # type: ignore[misc]  # no types where no torch is
             for name, value in vars(self).items()
             if name not in new or value != new[name]
         }
+
+
+class CheckedLayer(Layer):
+    """A layer that checks its options when it is made, not when it is called."""
+
+    def __post_init__(self) -> None:
+        for field in fields(cast(Any, self)):  # of the subclass
+            checked = _CHECKS.get(field.type)
+            if checked is not None:
+                setattr(self, field.name, checked(field.name, getattr(self, field.name)))
 
 
 def _new(layer_class: type[Layer]) -> Layer:

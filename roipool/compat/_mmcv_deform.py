@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
@@ -14,7 +15,7 @@ from roipool._gradients import publishes_gradient
 from roipool._pooling import Call
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
-from roipool.compat._layers import Layer
+from roipool.compat._layers import CheckedLayer
 
 FORM = Form(features="input", read=conventions.numbered_boxes)
 DEFORM_FORM = FORM._replace(offsets="offset")
@@ -138,20 +139,14 @@ def deform_roi_pool_backward_offset(
         return call.moved_backward_offsets(*call.checked_backward_boxes(placed))
 
 
-class DeformRoIPool(Layer):
+@dataclass(eq=False, repr=False)
+class DeformRoIPool(CheckedLayer):
     """``mmcv.ops.DeformRoIPool``: :func:`deform_roi_pool` as a class."""
 
-    def __init__(
-        self,
-        output_size: int | Sequence[int],
-        spatial_scale: float = 1.0,
-        sampling_ratio: int = 0,
-        gamma: float = 0.1,
-    ) -> None:
-        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
-        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
-        self.sampling_ratio: int = check.whole_number("sampling_ratio", sampling_ratio)
-        self.gamma: float = check.real_number("gamma", gamma)
+    output_size: int | Sequence[int]
+    spatial_scale: float = 1.0
+    sampling_ratio: int = 0
+    gamma: float = 0.1
 
     def forward(self, input: ArrayT, rois: Any, offset: ArrayT | None = None) -> ArrayT:
         """Pool `rois` from `input`, with bins moved by `offset`."""

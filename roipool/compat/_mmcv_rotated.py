@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from roipool._pooling import Call
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated
-from roipool.compat._layers import Layer
+from roipool.compat._layers import CheckedLayer
 
 ROTATED_FORM = ROTATED._replace(features="input", read=conventions.numbered_boxes)
 RIROI_FORM = ROTATED._replace(size="out_size", read=conventions.numbered_boxes)
@@ -88,34 +89,20 @@ def roi_align_rotated_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
-class RoIAlignRotated(Layer):
+@dataclass(eq=False, repr=False)
+class RoIAlignRotated(CheckedLayer):
     """``mmcv.ops.RoIAlignRotated``: :func:`roi_align_rotated` as a class."""
 
-    def __init__(
-        self,
-        output_size: int | Sequence[int],
-        spatial_scale: float,
-        sampling_ratio: int = 0,
-        aligned: bool = True,
-        clockwise: bool = False,
-    ) -> None:
-        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
-        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
-        self.sampling_ratio: int = check.whole_number("sampling_ratio", sampling_ratio)
-        self.aligned: bool = check.flag("aligned", aligned)
-        self.clockwise: bool = check.flag("clockwise", clockwise)
+    output_size: int | Sequence[int]
+    spatial_scale: float
+    sampling_ratio: int = 0
+    aligned: bool = True
+    clockwise: bool = False
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
-        return roi_align_rotated(
-            input,
-            rois,
-            self.output_size,
-            self.spatial_scale,
-            self.sampling_ratio,
-            self.aligned,
-            self.clockwise,
-        )
+        options = self.spatial_scale, self.sampling_ratio, self.aligned, self.clockwise
+        return roi_align_rotated(input, rois, self.output_size, *options)
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -276,34 +263,20 @@ def riroi_align_rotated_backward(
         return check.cast(total, dtype)
 
 
-class RiRoIAlignRotated(Layer):
+@dataclass(eq=False, repr=False)
+class RiRoIAlignRotated(CheckedLayer):
     """``mmcv.ops.RiRoIAlignRotated``: :func:`riroi_align_rotated` as a class."""
 
-    def __init__(
-        self,
-        out_size: int | Sequence[int],
-        spatial_scale: float,
-        num_samples: int = 0,
-        num_orientations: int = 8,
-        clockwise: bool = False,
-    ) -> None:
-        self.out_size: tuple[int, int] = check.size_pair("out_size", out_size)
-        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
-        self.num_samples: int = check.whole_number("num_samples", num_samples)
-        self.num_orientations: int = check.whole_number("num_orientations", num_orientations)
-        self.clockwise: bool = check.flag("clockwise", clockwise)
+    out_size: int | Sequence[int]
+    spatial_scale: float
+    num_samples: int = 0
+    num_orientations: int = 8
+    clockwise: bool = False
 
     def forward(self, features: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `features`."""
-        return riroi_align_rotated(
-            features,
-            rois,
-            self.out_size,
-            self.spatial_scale,
-            self.num_samples,
-            self.num_orientations,
-            self.clockwise,
-        )
+        options = self.spatial_scale, self.num_samples, self.num_orientations, self.clockwise
+        return riroi_align_rotated(features, rois, self.out_size, *options)
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,12 +199,12 @@ def ps_roi_align_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
+@dataclass(eq=False, repr=False)
 class PSRoIPool(Layer):
     """``torchvision.ops.PSRoIPool``: :func:`ps_roi_pool` with fixed options."""
 
-    def __init__(self, output_size: int | Sequence[int], spatial_scale: float) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
+    output_size: int | Sequence[int]
+    spatial_scale: float
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
@@ -215,15 +216,13 @@ class PSRoIPool(Layer):
         __call__ = forward
 
 
+@dataclass(eq=False, repr=False)
 class PSRoIAlign(Layer):
     """``torchvision.ops.PSRoIAlign``: :func:`ps_roi_align` with fixed options."""
 
-    def __init__(
-        self, output_size: int | Sequence[int], spatial_scale: float, sampling_ratio: int
-    ) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
+    output_size: int | Sequence[int]
+    spatial_scale: float
+    sampling_ratio: int
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""

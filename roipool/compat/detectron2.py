@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -105,6 +106,7 @@ def _align_rotated(spatial_scale: float, sampling_ratio: int) -> Definition:
     return _rotated.definition(scale, sampling_ratio, True)
 
 
+@dataclass(eq=False, repr=False)
 class ROIAlign(torchvision.RoIAlign):
     """``detectron2.layers.ROIAlign(output_size, spatial_scale, sampling_ratio, aligned=True)``.
 
@@ -122,14 +124,7 @@ class ROIAlign(torchvision.RoIAlign):
              [12., 13.]]]], dtype=float32)
     """
 
-    def __init__(
-        self,
-        output_size: int | Sequence[int],
-        spatial_scale: float,
-        sampling_ratio: int,
-        aligned: bool = True,
-    ) -> None:
-        super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
+    aligned: bool = True
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois`, shape (K, 5), from `input`, shape (N, C, H, W)."""
@@ -142,6 +137,7 @@ class ROIAlign(torchvision.RoIAlign):
         return _roi_align_backward(grad_output, rois, input_shape, *options)
 
 
+@dataclass(eq=False, repr=False)
 class ROIAlignRotated(Layer):
     """``detectron2.layers.ROIAlignRotated(output_size, spatial_scale, sampling_ratio)``.
 
@@ -168,12 +164,9 @@ class ROIAlignRotated(Layer):
              [13.,  8.]]]], dtype=float32)
     """
 
-    def __init__(
-        self, output_size: int | Sequence[int], spatial_scale: float, sampling_ratio: int
-    ) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
+    output_size: int | Sequence[int]
+    spatial_scale: float
+    sampling_ratio: int
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`.

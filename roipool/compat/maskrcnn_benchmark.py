@@ -7,6 +7,7 @@ four columns mean that every box is in image 0, as in Caffe2, from which it is d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,15 +93,13 @@ def roi_align_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
+@dataclass(eq=False, repr=False)
 class ROIAlign(Layer):
     """``maskrcnn_benchmark.layers.ROIAlign``: :func:`roi_align` with fixed options."""
 
-    def __init__(
-        self, output_size: int | Sequence[int], spatial_scale: float, sampling_ratio: int
-    ) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
+    output_size: int | Sequence[int]
+    spatial_scale: float
+    sampling_ratio: int
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""

@@ -9,6 +9,7 @@ outside the batch, which mmcv does not check, is a ValueError.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ from roipool._types import ArrayT, Mode
 from roipool.compat import _conventions as conventions
 from roipool.compat import _mmcv_deform, _mmcv_rotated, torchvision
 from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
-from roipool.compat._layers import Layer
+from roipool.compat._layers import CheckedLayer, Layer
 from roipool.compat._mmcv_deform import (
     DeformRoIPool,
     deform_roi_pool,
@@ -330,12 +331,12 @@ def roi_pool_backward(
         return call.maximum_backward(gradient, cells, regions, pooling, shape)
 
 
-class RoIPool(Layer):
+@dataclass(eq=False, repr=False)
+class RoIPool(CheckedLayer):
     """``mmcv.ops.RoIPool``: :func:`roi_pool` as a class."""
 
-    def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
-        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
-        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
+    output_size: int | Sequence[int]
+    spatial_scale: float = 1.0
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
@@ -408,12 +409,12 @@ def prroi_pool_backward_rois(
         return call.average_backward_boxes(*call.checked_backward_boxes(definition))
 
 
-class PrRoIPool(Layer):
+@dataclass(eq=False, repr=False)
+class PrRoIPool(CheckedLayer):
     """``mmcv.ops.PrRoIPool``: :func:`prroi_pool` as a class."""
 
-    def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
-        self.output_size: tuple[int, int] = check.size_pair("output_size", output_size)
-        self.spatial_scale: float = check.real_number("spatial_scale", spatial_scale)
+    output_size: int | Sequence[int]
+    spatial_scale: float = 1.0
 
     def forward(self, features: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `features`."""

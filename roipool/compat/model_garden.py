@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -332,6 +333,7 @@ def multilevel_crop_and_resize_backward_boxes(
         return rows.parted(check.swap_xy(by_corners))
 
 
+@dataclass(eq=False, repr=False)
 class MultilevelROIAligner(Layer):
     """``official.vision``'s layer ``MultilevelROIAligner``: :func:`multilevel_crop_and_resize`.
 
@@ -341,9 +343,8 @@ class MultilevelROIAligner(Layer):
         As `output_size` and `sample_offset` of the function.
     """
 
-    def __init__(self, crop_size: int | Sequence[int] = 7, sample_offset: float = 0.5) -> None:
-        self.crop_size = crop_size
-        self.sample_offset = sample_offset
+    crop_size: int | Sequence[int] = 7
+    sample_offset: float = 0.5
 
     def forward(
         self, features: Mapping[str, ArrayT], boxes: Any, *, batch_indices: Any = None

@@ -9,6 +9,7 @@ gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,12 +147,12 @@ def roi_align_backward(
         return call.average_backward(gradient, regions, pooling, shape)
 
 
+@dataclass(eq=False, repr=False)
 class RoIAlign(Layer):
     """``paddle.vision.ops.RoIAlign``: :func:`roi_align` as a class, always adaptive."""
 
-    def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
+    output_size: int | Sequence[int]
+    spatial_scale: float = 1.0
 
     def forward(self, x: ArrayT, boxes: Any, boxes_num: Any, aligned: bool = True) -> ArrayT:
         """Pool `boxes` from `x`."""
@@ -226,12 +227,12 @@ def roi_pool_backward(
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
+@dataclass(eq=False, repr=False)
 class RoIPool(Layer):
     """``paddle.vision.ops.RoIPool``: :func:`roi_pool` as a class."""
 
-    def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
+    output_size: int | Sequence[int]
+    spatial_scale: float = 1.0
 
     def forward(self, x: ArrayT, boxes: Any, boxes_num: Any) -> ArrayT:
         """Pool `boxes` from `x`."""
@@ -315,12 +316,12 @@ def _position_sensitive(spatial_scale: float) -> Definition:
     return Definition("ps_roi_pool", scale, group_size=conventions.EACH_BIN)
 
 
+@dataclass(eq=False, repr=False)
 class PSRoIPool(Layer):
     """``paddle.vision.ops.PSRoIPool``: :func:`psroi_pool` with fixed options."""
 
-    def __init__(self, output_size: int | Sequence[int], spatial_scale: float = 1.0) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
+    output_size: int | Sequence[int]
+    spatial_scale: float = 1.0
 
     def forward(self, x: ArrayT, boxes: Any, boxes_num: Any) -> ArrayT:
         """Pool `boxes` from `x`."""

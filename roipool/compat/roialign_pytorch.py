@@ -8,6 +8,7 @@ A box index outside the batch aborts the process in the original; here it is a V
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,13 +96,13 @@ def crop_and_resize_backward(
         return call.average_backward(*call.checked_backward(_CROP, image_size))
 
 
+@dataclass(eq=False, repr=False)
 class CropAndResize(Layer):
     """``CropAndResize(crop_height, crop_width, extrapolation_value=0)``; boxes are normalised."""
 
-    def __init__(self, crop_height: int, crop_width: int, extrapolation_value: float = 0) -> None:
-        self.crop_height = crop_height
-        self.crop_width = crop_width
-        self.extrapolation_value = extrapolation_value
+    crop_height: int
+    crop_width: int
+    extrapolation_value: float = 0
 
     def forward(self, image: ArrayT, boxes: ArrayLike, box_ind: ArrayLike) -> ArrayT:
         """Crop `boxes` from `image`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -182,20 +183,14 @@ def roi_pool_backward(
         return call.maximum_backward(gradient, argmax, regions, pooling, shape)
 
 
+@dataclass(eq=False, repr=False)
 class RoIAlign(Layer):
     """``torchvision.ops.RoIAlign``: :func:`roi_align` with fixed options."""
 
-    def __init__(
-        self,
-        output_size: int | Sequence[int],
-        spatial_scale: float,
-        sampling_ratio: int,
-        aligned: bool = False,
-    ) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
-        self.aligned = aligned
+    output_size: int | Sequence[int]
+    spatial_scale: float
+    sampling_ratio: int
+    aligned: bool = False
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""
@@ -213,12 +208,12 @@ class RoIAlign(Layer):
         )
 
 
+@dataclass(eq=False, repr=False)
 class RoIPool(Layer):
     """``torchvision.ops.RoIPool``: :func:`roi_pool` with fixed options."""
 
-    def __init__(self, output_size: int | Sequence[int], spatial_scale: float) -> None:
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
+    output_size: int | Sequence[int]
+    spatial_scale: float
 
     def forward(self, input: ArrayT, rois: Any) -> ArrayT:
         """Pool `rois` from `input`."""

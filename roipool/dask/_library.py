@@ -251,7 +251,7 @@ def _in_order(pooled: Array, order: NDArray[np.int64]) -> Array:
     return pooled if (np.diff(order) > 0).all() else pooled[np.argsort(order, kind="stable")]
 
 
-class _Verbs:
+class _DaskVerbs:
     """The functions of ``roipool._pooling.Verbs``: those of forwards."""
 
     def average(self, features: Sequence[Any], regions: Regions, pooling: Pooling) -> Array:
@@ -314,4 +314,4 @@ class _Verbs:
 NO_GRADIENTS = (
     "gradients take no Dask arrays, which have none: compute them, or call it on each chunk"
 )
-verbs = _Verbs()
+verbs = _DaskVerbs()

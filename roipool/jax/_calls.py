@@ -307,7 +307,7 @@ def _is_differentiable(value: Any) -> bool:
 
 @jax.tree_util.register_static
 class _Needed(tuple[bool, ...]):
-    """Of which arrays of a call gradients are needed."""
+    """Which arrays of a call need gradients."""
 
 
 def _with_published_gradient(call: PublishedCall, name: str) -> Any:

@@ -60,7 +60,7 @@
 namespace roipool {
 
 #define ROIPOOL_ENUMERATOR(name, kind, samples_per_ratio, max_per_cell) define_##name,
-enum Definition {
+enum Definition : int {
   ROIPOOL_DEFINITIONS(ROIPOOL_ENUMERATOR) ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_ENUMERATOR)
       ROIPOOL_MOVED_DEFINITIONS(ROIPOOL_ENUMERATOR) definition_count
 };

@@ -41,7 +41,7 @@ ROIPOOL_HD CornerGrid<T> corner_grid(const Axis<T>& axis, const RoundedBox<T>& b
   return {{start, bin_length, axis.sampling, false}, bin_length / T(axis.sampling)};
 }
 
-// Of the numbers that samples on the map can have, those that samples on the map do have.
+// The numbers of a bin's samples that lie on the map: `numbers_between` gives a few more.
 template <typename T>
 ROIPOOL_HD NumberRange numbers_on_map(const CornerGrid<T>& grid, wide_int size) {
   const T low = T(-0.5), high = T(size) - T(0.5);

@@ -1,7 +1,7 @@
 // Input (Axis) and output (Sample) of separable definitions.
 #pragma once
+#include "box_columns.h"
 #include "config.h"
-#include "numbers.h"
 
 namespace roipool {
 

@@ -127,8 +127,8 @@ struct TapWriter {
   }
 };
 
-// Of a volume: the weight of a cell along depth times that along the rows of a plane. It is 0 only
-// if one of them is, however small it is: a cell that has a tap is read.
+// The weight of a cell of a volume: that along depth times that along the rows of a plane. It is 0
+// only if one of them is, however small it is: a cell that has a tap is read.
 template <typename T>
 ROIPOOL_HD T product_of_weights(T deep, T down) {
   const T product = deep * down;

@@ -180,10 +180,9 @@ def roi_align(
     return_argmax : bool
         With ``mode="max"``: also return the argmax, which the backward needs.
     dtype : str or dtype, optional
-        Of the result, for uint8 and int8 features: float16, bfloat16, float32 (the default),
-        float64, or that of the features. Values are computed in float32; bytes are then rounded
-        half to even, and limited to what they can hold, with 0 for NaN. Of other features it can
-        only be their own.
+        Output dtype of uint8 and int8 features: float16, bfloat16, float32 (the default), float64,
+        or the features' own. Values are computed in float32; bytes are then rounded half to even,
+        and limited to what they can hold, with 0 for NaN. Other features have only their own.
     out : ndarray, optional
         Array for the pooled values, with the shape and dtype of the result.
 

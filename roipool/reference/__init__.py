@@ -23,29 +23,16 @@ the rows in shapes and sizes, as z behind y in boxes.
 
 Masks are ``(K, h, w)`` or ``(K, 1, h, w)``, pasted ones ``(K, rows, columns)``, and their boxes
 ``(K, 4)``: x1, y1, x2, y2 in pixels.
+
+Each operation is a class: its fields are boxes and options, its methods are the forward and the
+gradients. The functions make such an object of their arguments, and call one of its methods.
 """
 
-from roipool.reference._crop_and_resize import (
-    crop_and_resize,
-    crop_and_resize_backward,
-    crop_and_resize_backward_boxes,
-)
-from roipool.reference._deform_roi_pool import (
-    deform_roi_pool,
-    deform_roi_pool_backward,
-    deform_roi_pool_backward_offsets,
-    deform_roi_pool_backward_rois,
-)
-from roipool.reference._deformable_ps_roi_pool import (
-    deformable_ps_roi_pool,
-    deformable_ps_roi_pool_backward,
-    deformable_ps_roi_pool_backward_offsets,
-)
-from roipool.reference._garden_crop import (
-    multilevel_garden_crop,
-    multilevel_garden_crop_backward,
-    multilevel_garden_crop_backward_rois,
-)
+from roipool.reference._box_pooling import Oracle, function
+from roipool.reference._crop_and_resize import Crop
+from roipool.reference._deform_roi_pool import DeformRoiPool
+from roipool.reference._deformable_ps_roi_pool import DeformablePsRoiPool
+from roipool.reference._garden_crop import MultilevelGardenCrop
 from roipool.reference._loops import channels_of_bin
 from roipool.reference._masks import (
     compressed,
@@ -55,12 +42,9 @@ from roipool.reference._masks import (
     run_lengths,
 )
 from roipool.reference._multilevel_roi_align import (
+    MultilevelRoiAlign,
+    MultilevelRoiPool,
     assign_levels,
-    multilevel_roi_align,
-    multilevel_roi_align_backward,
-    multilevel_roi_align_backward_rois,
-    multilevel_roi_pool,
-    multilevel_roi_pool_backward,
 )
 from roipool.reference._one_bin import (
     BoxOnMap,
@@ -70,44 +54,12 @@ from roipool.reference._one_bin import (
     lines_of,
     value_of,
 )
-from roipool.reference._precise_roi_pool import (
-    precise_roi_pool,
-    precise_roi_pool_backward,
-    precise_roi_pool_backward_rois,
-)
-from roipool.reference._riroi_align_rotated import (
-    mmcv_riroi_align_rotated,
-    mmcv_riroi_align_rotated_backward,
-)
-from roipool.reference._roi_align import (
-    mmcv_roi_align_max,
-    onnx_roi_align_max,
-    ps_roi_align,
-    ps_roi_align_backward,
-    ps_roi_align_backward_rois,
-    roi_align,
-    roi_align_backward,
-    roi_align_backward_rois,
-)
-from roipool.reference._roi_align_3d import (
-    roi_align_3d,
-    roi_align_3d_backward,
-    roi_align_3d_backward_rois,
-)
-from roipool.reference._roi_align_rotated import (
-    roi_align_rotated,
-    roi_align_rotated_backward,
-    roi_align_rotated_backward_rois,
-)
-from roipool.reference._roi_pool import (
-    mmcv_roi_pool,
-    ps_roi_pool,
-    ps_roi_pool_backward,
-    roi_average_pool,
-    roi_average_pool_backward,
-    roi_pool,
-    roi_pool_backward,
-)
+from roipool.reference._precise_roi_pool import PreciseRoiPool
+from roipool.reference._riroi_align_rotated import MmcvRiroiAlignRotated
+from roipool.reference._roi_align import MmcvRoiAlignMax, OnnxRoiAlignMax, PsRoiAlign, RoiAlign
+from roipool.reference._roi_align_3d import RoiAlign3d
+from roipool.reference._roi_align_rotated import RoiAlignRotated
+from roipool.reference._roi_pool import MmcvRoiPool, PsRoiPool, RoiAveragePool, RoiPool
 from roipool.reference._rules import (
     BORDERS,
     CAFFE_ROI_ALIGN,
@@ -134,7 +86,7 @@ from roipool.reference._rules import (
     WEIGHTS,
     Rules,
 )
-from roipool.reference._step_align import caffe_roi_align, mxnet_roi_align
+from roipool.reference._step_align import CaffeRoiAlign, MxnetRoiAlign
 
 __all__ = [
     "BORDERS",
@@ -221,3 +173,86 @@ __all__ = [
     "run_lengths",
     "value_of",
 ]
+
+crop_and_resize: Oracle = function(Crop, "crop_and_resize")
+crop_and_resize_backward: Oracle = function(Crop, "crop_and_resize_backward", "backward")
+crop_and_resize_backward_boxes: Oracle = function(
+    Crop, "crop_and_resize_backward_boxes", "backward_boxes"
+)
+deform_roi_pool: Oracle = function(DeformRoiPool, "deform_roi_pool")
+deform_roi_pool_backward: Oracle = function(DeformRoiPool, "deform_roi_pool_backward", "backward")
+deform_roi_pool_backward_rois: Oracle = function(
+    DeformRoiPool, "deform_roi_pool_backward_rois", "backward_boxes"
+)
+deform_roi_pool_backward_offsets: Oracle = function(
+    DeformRoiPool, "deform_roi_pool_backward_offsets", "backward_offsets"
+)
+deformable_ps_roi_pool: Oracle = function(DeformablePsRoiPool, "deformable_ps_roi_pool")
+deformable_ps_roi_pool_backward: Oracle = function(
+    DeformablePsRoiPool, "deformable_ps_roi_pool_backward", "backward"
+)
+deformable_ps_roi_pool_backward_offsets: Oracle = function(
+    DeformablePsRoiPool, "deformable_ps_roi_pool_backward_offsets", "backward_offsets"
+)
+multilevel_garden_crop: Oracle = function(MultilevelGardenCrop, "multilevel_garden_crop")
+multilevel_garden_crop_backward: Oracle = function(
+    MultilevelGardenCrop, "multilevel_garden_crop_backward", "backward"
+)
+multilevel_garden_crop_backward_rois: Oracle = function(
+    MultilevelGardenCrop, "multilevel_garden_crop_backward_rois", "backward_boxes"
+)
+multilevel_roi_align: Oracle = function(MultilevelRoiAlign, "multilevel_roi_align")
+multilevel_roi_align_backward: Oracle = function(
+    MultilevelRoiAlign, "multilevel_roi_align_backward", "backward"
+)
+multilevel_roi_align_backward_rois: Oracle = function(
+    MultilevelRoiAlign, "multilevel_roi_align_backward_rois", "backward_boxes"
+)
+multilevel_roi_pool: Oracle = function(MultilevelRoiPool, "multilevel_roi_pool")
+multilevel_roi_pool_backward: Oracle = function(
+    MultilevelRoiPool, "multilevel_roi_pool_backward", "backward"
+)
+precise_roi_pool: Oracle = function(PreciseRoiPool, "precise_roi_pool")
+precise_roi_pool_backward: Oracle = function(
+    PreciseRoiPool, "precise_roi_pool_backward", "backward"
+)
+precise_roi_pool_backward_rois: Oracle = function(
+    PreciseRoiPool, "precise_roi_pool_backward_rois", "backward_boxes"
+)
+mmcv_riroi_align_rotated: Oracle = function(MmcvRiroiAlignRotated, "mmcv_riroi_align_rotated")
+mmcv_riroi_align_rotated_backward: Oracle = function(
+    MmcvRiroiAlignRotated, "mmcv_riroi_align_rotated_backward", "backward"
+)
+roi_align: Oracle = function(RoiAlign, "roi_align")
+roi_align_backward: Oracle = function(RoiAlign, "roi_align_backward", "backward")
+roi_align_backward_rois: Oracle = function(RoiAlign, "roi_align_backward_rois", "backward_boxes")
+ps_roi_align: Oracle = function(PsRoiAlign, "ps_roi_align")
+ps_roi_align_backward: Oracle = function(PsRoiAlign, "ps_roi_align_backward", "backward")
+ps_roi_align_backward_rois: Oracle = function(
+    PsRoiAlign, "ps_roi_align_backward_rois", "backward_boxes"
+)
+mmcv_roi_align_max: Oracle = function(MmcvRoiAlignMax, "mmcv_roi_align_max")
+onnx_roi_align_max: Oracle = function(OnnxRoiAlignMax, "onnx_roi_align_max")
+roi_align_3d: Oracle = function(RoiAlign3d, "roi_align_3d")
+roi_align_3d_backward: Oracle = function(RoiAlign3d, "roi_align_3d_backward", "backward")
+roi_align_3d_backward_rois: Oracle = function(
+    RoiAlign3d, "roi_align_3d_backward_rois", "backward_boxes"
+)
+roi_align_rotated: Oracle = function(RoiAlignRotated, "roi_align_rotated")
+roi_align_rotated_backward: Oracle = function(
+    RoiAlignRotated, "roi_align_rotated_backward", "backward"
+)
+roi_align_rotated_backward_rois: Oracle = function(
+    RoiAlignRotated, "roi_align_rotated_backward_rois", "backward_boxes"
+)
+roi_pool: Oracle = function(RoiPool, "roi_pool")
+roi_pool_backward: Oracle = function(RoiPool, "roi_pool_backward", "backward")
+mmcv_roi_pool: Oracle = function(MmcvRoiPool, "mmcv_roi_pool")
+roi_average_pool: Oracle = function(RoiAveragePool, "roi_average_pool")
+roi_average_pool_backward: Oracle = function(
+    RoiAveragePool, "roi_average_pool_backward", "backward"
+)
+ps_roi_pool: Oracle = function(PsRoiPool, "ps_roi_pool")
+ps_roi_pool_backward: Oracle = function(PsRoiPool, "ps_roi_pool_backward", "backward")
+caffe_roi_align: Oracle = function(CaffeRoiAlign, "caffe_roi_align")
+mxnet_roi_align: Oracle = function(MxnetRoiAlign, "mxnet_roi_align")

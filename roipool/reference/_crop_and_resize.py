@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
 
@@ -16,6 +16,7 @@ from roipool.reference._inputs import (
     DType,
     Floats,
     Pair,
+    Real,
     Scalar,
     Size,
     as_pair,
@@ -91,153 +92,115 @@ def filtered(place: Place, at: float, border: str) -> dict[int, Derivatives] | N
     return _mean(at, min(width, WIDEST), place.size) or None
 
 
-def _define(
-    rules: Rules,
-    dtype: DType,
-    pinned: bool,
-    method: str = "bilinear",
-    ratio_first: bool = False,
-    antialias: bool = False,
-    border: str = "constant",
-) -> Callable[[Pair, Pair], Definition]:
-    """From the numbers of cells and the size of a map to the cells of crops."""
-    if method not in ("bilinear", "nearest"):
-        raise ValueError(f"method must be 'bilinear' or 'nearest', got {method!r}")
-    if antialias and method != "bilinear":
-        raise ValueError(f"antialias must be False with method={method!r}, got True")
-    if border not in ("constant", "edge"):
-        raise ValueError(f"border must be 'constant' or 'edge', got {border!r}")
-    real, rounded = as_real(dtype), ROUNDINGS[rules.nearest]
-    if pinned and rules.spread == "corners":
-        rules = replace(rules, spread="exact corners")
-
-    def of_maps(bins: Pair, size: Pair) -> Definition:
-        def line(place: Place) -> Line:
-            position = spread_position(rules, place, ratio_first=ratio_first)
-            at = held(border, position, place)
-            cells = neighbours(rules, at, place.size, real)
-            means = filtered(place, float(position), border) if antialias else None
-            if means is not None:
-                cells = [(cell, float(weight)) for cell, (weight, _, _) in means.items()]
-            if cells and method == "nearest":
-                assert rounded is not None
-                cells = [(min(max(rounded(at), 0), place.size - 1), 1.0)]
-            return Line(1, [(0, float(at), cells)], float, 1)
-
-        def definition(box: Box, ph: int, pw: int) -> Bin:
-            y1, x1, y2, x2 = box
-            places = places_of((x1, y1, x2, y2), (ph, pw), bins, size, real=real)
-            rows, columns = (line(place) for place in places)
-            return by_rules(rules, crossed(rules, rows, columns, real))
-
-        return definition
-
-    return of_maps
-
-
-def crop_and_resize(
-    features: Array,
-    boxes: Array,
-    box_indices: Array,
-    crop_size: Size,
-    *,
-    method: str = "bilinear",
-    antialias: bool = False,
-    border: str = "constant",
-    extrapolation_value: float = 0.0,
-    layout: str = "NCHW",
-    pinned: bool = True,
-    coordinate_dtype: DType = np.float64,
-    rules: Rules = CROP_AND_RESIZE,
-) -> Floats:
+@dataclass(frozen=True)
+class Crop:
     """As :func:`roipool.crop_and_resize`, slowly: every sample, or mean, by itself.
 
     Source of the filter: ``precompute_coeffs`` in Pillow 12's Resample.c.
     If `pinned`, the last cell of a side lies exactly on the box's last edge, else where rounding
     puts it, as in TensorFlow: perhaps just outside the map.
     """
-    definition = _define(
-        rules, coordinate_dtype, pinned, method, antialias=antialias, border=border
-    )
-    crops = Averages(definition, boxes, box_indices, layout)
-    return crops.forward(features, crop_size, extrapolation_value)
+
+    boxes: Array
+    box_indices: Array
+    _: KW_ONLY
+    method: str = "bilinear"
+    antialias: bool = False
+    border: str = "constant"
+    layout: str = "NCHW"
+    pinned: bool = True
+    coordinate_dtype: DType = np.float64
+    rules: Rules = CROP_AND_RESIZE
+
+    def __post_init__(self) -> None:
+        if self.method not in ("bilinear", "nearest"):
+            raise ValueError(f"method must be 'bilinear' or 'nearest', got {self.method!r}")
+        if self.antialias and self.method != "bilinear":
+            raise ValueError(f"antialias must be False with method={self.method!r}, got True")
+        if self.border not in ("constant", "edge"):
+            raise ValueError(f"border must be 'constant' or 'edge', got {self.border!r}")
+
+    def crops(self, ratio_first: bool = False) -> Averages:
+        """Return averages of the cells of crops."""
+        real, rounded, rules = (
+            as_real(self.coordinate_dtype),
+            ROUNDINGS[self.rules.nearest],
+            self.rules,
+        )
+        if self.pinned and rules.spread == "corners":
+            rules = replace(rules, spread="exact corners")
+
+        def line(place: Place) -> Line:
+            position = spread_position(rules, place, ratio_first=ratio_first)
+            at = held(self.border, position, place)
+            cells = neighbours(rules, at, place.size, real)
+            means = filtered(place, float(position), self.border) if self.antialias else None
+            if means is not None:
+                cells = [(cell, float(weight)) for cell, (weight, _, _) in means.items()]
+            if cells and self.method == "nearest":
+                assert rounded is not None
+                cells = [(min(max(rounded(at), 0), place.size - 1), 1.0)]
+            return Line(1, [(0, float(at), cells)], float, 1)
+
+        def of_maps(bins: Pair, size: Pair) -> Definition:
+            def definition(box: Box, ph: int, pw: int) -> Bin:
+                y1, x1, y2, x2 = box
+                places = places_of((x1, y1, x2, y2), (ph, pw), bins, size, real=real)
+                rows, columns = (line(place) for place in places)
+                return by_rules(rules, crossed(rules, rows, columns, real))
+
+            return definition
+
+        return Averages(of_maps, self.boxes, self.box_indices, self.layout)
+
+    def forward(
+        self, features: Array, crop_size: Size, *, extrapolation_value: float = 0.0
+    ) -> Floats:
+        """Return crops."""
+        return self.crops().forward(features, crop_size, extrapolation_value)
+
+    def backward(self, grad_output: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of maps: the transpose, sample by sample."""
+        return self.crops().backward(grad_output, input_shape)
+
+    def backward_boxes(self, grad_output: Array, features: Array) -> Floats:
+        """Return the gradient of boxes: the slope at every sample.
+
+        Without `pinned` it multiplies in the order of TensorFlow's CropAndResizeGradBoxes, which is
+        not that of its forward.
+        """
+        real = as_real(self.coordinate_dtype)
+        if self.antialias:
+            ends = partial(_by_ends, self.rules, self.border)
+            return _filtered_backward_boxes(self.crops(), grad_output, features, ends, real)
+
+        def slopes_in(size: Pair) -> Slopes:
+            def slopes_at(sample: Sample) -> tuple[list[Pixel], list[Pixel]]:
+                """On a row of cells' centres there is none for y, on a column none for x."""
+                if not sample.pixels:
+                    return [], []
+                return slopes(
+                    floor_and_ceil(real(sample.y), size[0], real),
+                    floor_and_ceil(real(sample.x), size[1], real),
+                )
+
+            return slopes_at
+
+        crops = self.crops(ratio_first=not self.pinned)
+        return crops.backward_boxes(grad_output, features, slopes_in, _motion)
 
 
-def crop_and_resize_backward(
-    grad_output: Array,
-    boxes: Array,
-    box_indices: Array,
-    input_shape: Sequence[int],
-    *,
-    method: str = "bilinear",
-    antialias: bool = False,
-    border: str = "constant",
-    layout: str = "NCHW",
-    pinned: bool = True,
-    coordinate_dtype: DType = np.float64,
-    rules: Rules = CROP_AND_RESIZE,
-) -> Floats:
-    """As :func:`roipool.crop_and_resize_backward`, slowly: the transpose, sample by sample.
+def _motion(bins: Pair, size: Pair) -> Motion:
+    """Return how samples move with the ends of their box: y1, x1, y2, x2."""
 
-    `pinned` is as for `crop_and_resize`.
-    """
-    definition = _define(
-        rules, coordinate_dtype, pinned, method, antialias=antialias, border=border
-    )
-    crops = Averages(definition, boxes, box_indices, layout)
-    return crops.backward(grad_output, input_shape)
+    def moves(
+        box: Box, ph: int, pw: int, found: Bin, sample: Sample
+    ) -> Iterator[tuple[float, float]]:
+        y_first, y_last = _share(ph, bins[0], size[0])
+        x_first, x_last = _share(pw, bins[1], size[1])
+        yield from ((y_first, 0.0), (0.0, x_first), (y_last, 0.0), (0.0, x_last))
 
-
-def crop_and_resize_backward_boxes(
-    grad_output: Array,
-    features: Array,
-    boxes: Array,
-    box_indices: Array,
-    *,
-    antialias: bool = False,
-    border: str = "constant",
-    layout: str = "NCHW",
-    pinned: bool = True,
-    coordinate_dtype: DType = np.float64,
-    rules: Rules = CROP_AND_RESIZE,
-) -> Floats:
-    """As :func:`roipool.crop_and_resize_backward_boxes`, slowly: the slope at every sample.
-
-    Without `pinned` it multiplies in the order of TensorFlow's CropAndResizeGradBoxes, which is
-    not that of its forward.
-    """
-    real = as_real(coordinate_dtype)
-    if antialias:
-        definition = _define(rules, coordinate_dtype, pinned, antialias=True, border=border)
-        crops = Averages(definition, boxes, box_indices, layout)
-        ends = partial(_by_ends, rules, border)
-        return _filtered_backward_boxes(crops, grad_output, features, ends, coordinate_dtype)
-
-    def slopes_in(size: Pair) -> Slopes:
-        def slopes_at(sample: Sample) -> tuple[list[Pixel], list[Pixel]]:
-            """On a row of cells' centres there is none for y, on a column none for x."""
-            if not sample.pixels:
-                return [], []
-            return slopes(
-                floor_and_ceil(real(sample.y), size[0], real),
-                floor_and_ceil(real(sample.x), size[1], real),
-            )
-
-        return slopes_at
-
-    def motion(bins: Pair, size: Pair) -> Motion:
-        def moves(
-            box: Box, ph: int, pw: int, found: Bin, sample: Sample
-        ) -> Iterator[tuple[float, float]]:
-            y_first, y_last = _share(ph, bins[0], size[0])
-            x_first, x_last = _share(pw, bins[1], size[1])
-            yield from ((y_first, 0.0), (0.0, x_first), (y_last, 0.0), (0.0, x_last))
-
-        return moves
-
-    definition = _define(rules, coordinate_dtype, pinned, ratio_first=not pinned, border=border)
-    crops = Averages(definition, boxes, box_indices, layout)
-    return crops.backward_boxes(grad_output, features, slopes_in, motion)
+    return moves
 
 
 def _share(p: int, bins: int, size: int) -> tuple[float, float]:
@@ -251,11 +214,11 @@ Ends = Callable[[Place], tuple[Weights, tuple[Weights, Weights]]]
 
 
 def _filtered_backward_boxes(
-    crops: Averages, grad_output: Array, features: Array, ends: Ends, dtype: DType
+    crops: Averages, grad_output: Array, features: Array, ends: Ends, real: Real
 ) -> Floats:
     """The gradient by both ends of every side: a mean changes as its filter moves and widens."""
     planes, upstream = to_nchw(features, crops.layout), to_nchw(grad_output, crops.layout)
-    bins, size, real = as_pair(upstream.shape[2:]), as_pair(planes.shape[2:]), as_real(dtype)
+    bins, size = as_pair(upstream.shape[2:]), as_pair(planes.shape[2:])
     boxes = crops.boxes(len(planes))
     grad = np.zeros((len(boxes), 4))
     for k, n, ph, pw, found in crops.every_bin(boxes, bins, size):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
+from roipool.reference._box_pooling import BoxPooling
 from roipool.reference._inputs import (
     Array,
     Box,
     DType,
     Floats,
     Pair,
-    Rois,
     Size,
     as_boxes,
     as_pair,
@@ -26,11 +27,9 @@ from roipool.reference._loops import Averages, Bin, Motion, Sample, Slopes
 from roipool.reference._moved_bins import MovedBins, table_of
 from roipool.reference._rules import ROI_ALIGN, held_slopes
 
-RULES = ROI_ALIGN.of_boxes(True)
 
-
-class _Options(MovedBins):
-    """The options of a call."""
+class _MovedBins(MovedBins):
+    """ROI align's bins, as they move with the numbers of their box."""
 
     def motion(self, bins: Pair, size: Pair) -> Motion:
         """Return how samples move with the numbers of their box."""
@@ -59,126 +58,60 @@ class _Options(MovedBins):
         return moves
 
 
-def _averages(
-    options: _Options,
-    rois: Rois,
-    offsets: Array,
-    batch_indices: Array | None,
-    layout: str,
-    images: int,
-) -> Averages:
-    """Return the loops over boxes that have the offsets of their bins behind their corners."""
-    table = table_of(as_boxes(rois, batch_indices, images), to_nchw(offsets, layout))
-    return Averages(options.define, table, None, layout, table.shape[1] - 1)
-
-
-def _options(
-    scale: float, ratio: Size, gamma: float, dtype: DType, count_dtype: DType | None
-) -> _Options:
-    real = as_real(dtype)
-    count_real = real if count_dtype is None else as_real(count_dtype)
-    return _Options(RULES, scale, as_pair(ratio), float(real(gamma)), real, count_real)
-
-
-def deform_roi_pool(
-    features: Array,
-    rois: Rois,
-    offsets: Array,
-    output_size: Size,
-    spatial_scale: float = 1.0,
-    sampling_ratio: Size = 0,
-    *,
-    gamma: float = 0.1,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    count_dtype: DType | None = None,
-) -> Floats:
+@dataclass(frozen=True)
+class DeformRoiPool(BoxPooling):
     """As :func:`roipool.deform_roi_pool` without a mask, slowly: every sample by itself.
 
     `count_dtype` is that of a bin's length when its samples are counted: float32 in mmcv.
     """
-    options = _options(spatial_scale, sampling_ratio, gamma, coordinate_dtype, count_dtype)
-    averages = _averages(options, rois, offsets, batch_indices, layout, np.shape(features)[0])
-    return averages.forward(features, output_size)
 
+    offsets: Array
+    spatial_scale: float = 1.0
+    sampling_ratio: Size = 0
+    _: KW_ONLY
+    gamma: float = 0.1
+    count_dtype: DType | None = None
 
-def deform_roi_pool_backward(
-    grad_output: Array,
-    rois: Rois,
-    offsets: Array,
-    input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
-    sampling_ratio: Size = 0,
-    *,
-    gamma: float = 0.1,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    count_dtype: DType | None = None,
-) -> Floats:
-    """As :func:`roipool.deform_roi_pool_backward`, slowly: the transpose, sample by sample."""
-    options = _options(spatial_scale, sampling_ratio, gamma, coordinate_dtype, count_dtype)
-    images = shape_nchw(input_shape, layout)[0]
-    averages = _averages(options, rois, offsets, batch_indices, layout, images)
-    return averages.backward(grad_output, input_shape)
+    @property
+    def moved(self) -> _MovedBins:
+        """The bins of boxes with offsets."""
+        real = as_real(self.coordinate_dtype)
+        count_real = real if self.count_dtype is None else as_real(self.count_dtype)
+        options = self.spatial_scale, as_pair(self.sampling_ratio), float(real(self.gamma))
+        return _MovedBins(ROI_ALIGN.of_boxes(True), *options, real, count_real)
 
+    def averages(self, images: int) -> Averages:
+        """Return averages over boxes that have the offsets of their bins behind their corners."""
+        boxes = as_boxes(self.rois, self.batch_indices, images)
+        table = table_of(boxes, to_nchw(self.offsets, self.layout))
+        return Averages(self.moved.define, table, None, self.layout, table.shape[1] - 1)
 
-def _backward_numbers(
-    grad_output: Array,
-    features: Array,
-    rois: Rois,
-    offsets: Array,
-    options: _Options,
-    batch_indices: Array | None,
-    layout: str,
-) -> Floats:
-    """Return the gradient with respect to all numbers of the boxes."""
+    def forward(self, features: Array, output_size: Size) -> Floats:
+        """Return averages."""
+        return self.averages(np.shape(features)[0]).forward(features, output_size)
 
-    def slopes_in(size: Pair) -> Slopes:
-        real = options.real
-        return lambda sample: held_slopes(real(sample.y), real(sample.x), size, real)
+    def backward(self, grad_output: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of maps: the transpose, sample by sample."""
+        images = shape_nchw(input_shape, self.layout)[0]
+        return self.averages(images).backward(grad_output, input_shape)
 
-    averages = _averages(options, rois, offsets, batch_indices, layout, np.shape(features)[0])
-    return averages.backward_boxes(grad_output, features, slopes_in, options.motion)
+    def backward_numbers(self, grad_output: Array, features: Array) -> Floats:
+        """Return the gradient of all numbers of boxes: a slope for every sample."""
+        moved = self.moved
 
+        def slopes_in(size: Pair) -> Slopes:
+            real = moved.real
+            return lambda sample: held_slopes(real(sample.y), real(sample.x), size, real)
 
-def deform_roi_pool_backward_rois(
-    grad_output: Array,
-    features: Array,
-    rois: Rois,
-    offsets: Array,
-    spatial_scale: float = 1.0,
-    sampling_ratio: Size = 0,
-    *,
-    gamma: float = 0.1,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    count_dtype: DType | None = None,
-) -> Floats:
-    """As :func:`roipool.deform_roi_pool_backward_rois`, slowly: a slope for every sample."""
-    options = _options(spatial_scale, sampling_ratio, gamma, coordinate_dtype, count_dtype)
-    at = batch_indices, layout
-    return _backward_numbers(grad_output, features, rois, offsets, options, *at)[:, :4]
+        averages = self.averages(np.shape(features)[0])
+        return averages.backward_boxes(grad_output, features, slopes_in, moved.motion)
 
+    def backward_boxes(self, grad_output: Array, features: Array) -> Floats:
+        """Return the gradient of boxes: a slope for every sample."""
+        return self.backward_numbers(grad_output, features)[:, :4]
 
-def deform_roi_pool_backward_offsets(
-    grad_output: Array,
-    features: Array,
-    rois: Rois,
-    offsets: Array,
-    spatial_scale: float = 1.0,
-    sampling_ratio: Size = 0,
-    *,
-    gamma: float = 0.1,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    count_dtype: DType | None = None,
-) -> Floats:
-    """As :func:`roipool.deform_roi_pool_backward_offsets`, slowly: a slope for every sample."""
-    options = _options(spatial_scale, sampling_ratio, gamma, coordinate_dtype, count_dtype)
-    at = batch_indices, layout
-    slopes = _backward_numbers(grad_output, features, rois, offsets, options, *at)[:, 4:]
-    return from_nchw(slopes.reshape(to_nchw(offsets, layout).shape), layout)
+    def backward_offsets(self, grad_output: Array, features: Array) -> Floats:
+        """Return the gradient of offsets: a slope for every sample."""
+        slopes = self.backward_numbers(grad_output, features)[:, 4:]
+        shape = to_nchw(self.offsets, self.layout).shape
+        return from_nchw(slopes.reshape(shape), self.layout)

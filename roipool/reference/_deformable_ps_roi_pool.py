@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
+from roipool.reference._box_pooling import BoxPooling
 from roipool.reference._inputs import (
     Array,
     Box,
     Boxes,
-    DType,
     Floats,
     Pair,
-    Rois,
     Size,
     as_boxes,
     as_pair,
@@ -27,12 +27,6 @@ from roipool.reference._loops import Averages, Bin, Motion, Sample, Slopes
 from roipool.reference._moved_bins import MovedBins, table_of
 from roipool.reference._rules import DEFORMABLE_PS_ROI_POOL, slopes_between_centres
 from roipool.reference._sides import side_of
-
-
-def _options(scale: float, samples: Size, gamma: float, dtype: DType) -> MovedBins:
-    real, rules = as_real(dtype), DEFORMABLE_PS_ROI_POOL
-    ratio, factor = as_pair(samples), float(real(gamma))
-    return MovedBins(rules, scale, ratio, factor, real, real, "deformable")
 
 
 def _parts_of(bins: int, parts: int) -> list[int]:
@@ -71,54 +65,6 @@ class _Classes:
         return np.concatenate(found, axis=1)
 
 
-def deformable_ps_roi_pool(
-    features: Array,
-    rois: Rois,
-    offsets: Array,
-    output_size: Size,
-    spatial_scale: float = 1.0,
-    samples: Size = 4,
-    *,
-    group_size: Size = 0,
-    gamma: float = 0.1,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As :func:`roipool.deformable_ps_roi_pool`, slowly: every sample by itself."""
-    maps, bins = to_nchw(features, layout), as_pair(output_size)
-    options = _options(spatial_scale, samples, gamma, coordinate_dtype)
-    boxes, own = as_boxes(rois, batch_indices, len(maps)), to_nchw(offsets, layout)
-    classes = _Classes(options, boxes, own, bins, as_pair(group_size))
-    pooled = classes.joined(lambda averages, part: averages.forward(part, bins), maps)
-    return from_nchw(pooled, layout)
-
-
-def deformable_ps_roi_pool_backward(
-    grad_output: Array,
-    rois: Rois,
-    offsets: Array,
-    input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
-    samples: Size = 4,
-    *,
-    group_size: Size = 0,
-    gamma: float = 0.1,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As :func:`roipool.deformable_ps_roi_pool_backward`, slowly: sample by sample."""
-    images, channels, *size = shape_nchw(input_shape, layout)
-    upstream, own = to_nchw(grad_output, layout), to_nchw(offsets, layout)
-    options = _options(spatial_scale, samples, gamma, coordinate_dtype)
-    bins, boxes = as_pair(upstream.shape[2:]), as_boxes(rois, batch_indices, images)
-    classes = _Classes(options, boxes, own, bins, as_pair(group_size))
-    shape = images, channels // classes.count, *size
-    gradient = classes.joined(lambda averages, part: averages.backward(part, shape), upstream)
-    return from_nchw(gradient, layout)
-
-
 def _motion(options: MovedBins) -> Callable[[Pair, Pair], Motion]:
     """Return how samples move with the numbers of their box: with the offsets of their bin."""
 
@@ -153,32 +99,60 @@ def _summed_by_part(gradient: Floats, parts: Pair) -> Floats:
     return sums
 
 
-def deformable_ps_roi_pool_backward_offsets(
-    grad_output: Array,
-    features: Array,
-    rois: Rois,
-    offsets: Array,
-    spatial_scale: float = 1.0,
-    samples: Size = 4,
-    *,
-    group_size: Size = 0,
-    gamma: float = 0.1,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As :func:`roipool.deformable_ps_roi_pool_backward_offsets`: a slope for every sample."""
-    maps, upstream, own = (to_nchw(one, layout) for one in (features, grad_output, offsets))
-    options = _options(spatial_scale, samples, gamma, coordinate_dtype)
-    bins, boxes = as_pair(upstream.shape[2:]), as_boxes(rois, batch_indices, len(maps))
-    real, parts = options.real, as_pair(own.shape[2:])
+@dataclass(frozen=True)
+class DeformablePsRoiPool(BoxPooling):
+    """As :func:`roipool.deformable_ps_roi_pool`, slowly: every sample by itself."""
 
-    def slopes_in(size: Pair) -> Slopes:
-        return lambda sample: slopes_between_centres(real(sample.y), real(sample.x), size, real)
+    offsets: Array
+    spatial_scale: float = 1.0
+    samples: Size = 4
+    _: KW_ONLY
+    group_size: Size = 0
+    gamma: float = 0.1
 
-    def of_class(averages: Averages, grad: Floats, part: Floats) -> Floats:
-        numbers = averages.backward_boxes(grad, part, slopes_in, _motion(options))
-        return _summed_by_part(numbers[:, 4:].reshape(len(numbers), 2, *bins), parts)
+    @property
+    def moved(self) -> MovedBins:
+        """The bins of boxes with offsets."""
+        real = as_real(self.coordinate_dtype)
+        options = self.spatial_scale, as_pair(self.samples), float(real(self.gamma))
+        return MovedBins(DEFORMABLE_PS_ROI_POOL, *options, real, real, "deformable")
 
-    classes = _Classes(options, boxes, own, bins, as_pair(group_size))
-    return from_nchw(classes.joined(of_class, upstream, maps), layout)
+    def classes(self, images: int, bins: Pair) -> _Classes:
+        """Return the averages of each class."""
+        boxes = as_boxes(self.rois, self.batch_indices, images)
+        offsets = to_nchw(self.offsets, self.layout)
+        return _Classes(self.moved, boxes, offsets, bins, as_pair(self.group_size))
+
+    def forward(self, features: Array, output_size: Size) -> Floats:
+        """Return averages."""
+        maps, bins = to_nchw(features, self.layout), as_pair(output_size)
+        classes = self.classes(len(maps), bins)
+        pooled = classes.joined(lambda averages, part: averages.forward(part, bins), maps)
+        return from_nchw(pooled, self.layout)
+
+    def backward(self, grad_output: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of maps: the transpose, sample by sample."""
+        images, channels, *size = shape_nchw(input_shape, self.layout)
+        upstream = to_nchw(grad_output, self.layout)
+        classes = self.classes(images, as_pair(upstream.shape[2:]))
+        shape = images, channels // classes.count, *size
+        gradient = classes.joined(lambda averages, part: averages.backward(part, shape), upstream)
+        return from_nchw(gradient, self.layout)
+
+    def backward_offsets(self, grad_output: Array, features: Array) -> Floats:
+        """Return the gradient of offsets: a slope for every sample."""
+        maps, upstream = to_nchw(features, self.layout), to_nchw(grad_output, self.layout)
+        bins, parts = as_pair(upstream.shape[2:]), to_nchw(self.offsets, self.layout).shape[2:]
+        moved = self.moved
+        real = moved.real
+
+        def slopes_in(size: Pair) -> Slopes:
+            return lambda sample: slopes_between_centres(real(sample.y), real(sample.x), size, real)
+
+        def of_class(averages: Averages, grad: Floats, part: Floats) -> Floats:
+            numbers = averages.backward_boxes(grad, part, slopes_in, _motion(moved))
+            by_bin = numbers[:, 4:].reshape(len(numbers), 2, *bins)
+            return _summed_by_part(by_bin, as_pair(parts))
+
+        gradient = self.classes(len(maps), bins).joined(of_class, upstream, maps)
+        return from_nchw(gradient, self.layout)

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from roipool.reference._bins import Line, crossed
-from roipool.reference._inputs import (
-    Array,
-    Box,
-    DType,
-    Floats,
-    Pair,
-    Real,
-    Rois,
-    Size,
-    as_pair,
-    as_real,
-)
+from roipool.reference._box_pooling import BoxPooling
+from roipool.reference._inputs import Array, Box, Floats, Pair, Real, Size, as_real
 from roipool.reference._loops import Averages, Bin, Definition, Motion, Sample, Slopes
-from roipool.reference._multilevel_roi_align import (
-    box_gradient_by_level,
-    gradients_by_level,
-    pooled_by_level,
-)
+from roipool.reference._multilevel_roi_align import AveragesOfPyramid
 from roipool.reference._rules import Neighbours, Pixel, Rules, slopes
 
 _RULES = Rules(samples="ends", border="hold all")
@@ -59,36 +46,45 @@ def _read_of(first_map: Pair, level: int) -> Pair:
     return rows, columns
 
 
-def _crops(
-    rois: Array, scale: float, offset: float, size: Pair, coordinate_dtype: DType
-) -> Averages:
+@dataclass(frozen=True)
+class GardenCrop(BoxPooling):
     """The crops of boxes from one map, of which so many rows and columns are read."""
-    real = as_real(coordinate_dtype)
 
-    def of_maps(bins: Pair, _: Pair) -> Definition:
+    spatial_scale: float
+    _: KW_ONLY
+    sample_offset: float
+    read_size: Pair
+
+    @property
+    def averages(self) -> Averages:
+        """The averages of the one sample of every bin."""
+        return Averages(self.define, *self.place)
+
+    def define(self, bins: Pair, _: Pair) -> Definition:
+        """Return the bins of boxes on a map."""
+        real, size, offset = as_real(self.coordinate_dtype), self.read_size, self.sample_offset
+
         def definition(box: Box, ph: int, pw: int) -> Bin:
-            x1, y1, x2, y2 = (float(real(end) * real(scale)) for end in box)
+            x1, y1, x2, y2 = (float(real(end) * real(self.spatial_scale)) for end in box)
             rows = _line((y1, y2), ph, bins[0], size[0], offset, real)
             columns = _line((x1, x2), pw, bins[1], size[1], offset, real)
             return crossed(_RULES, rows, columns, real)
 
         return definition
 
-    return Averages(of_maps, rois)
+    def slopes(self, _: Pair) -> Slopes:
+        """Return the derivatives of the weights of a sample."""
+        real, (rows, columns) = as_real(self.coordinate_dtype), self.read_size
 
-
-def _slopes(size: Pair, real: Real) -> Callable[[Pair], Slopes]:
-    def of_map(_: Pair) -> Slopes:
         def slopes_at(sample: Sample) -> tuple[list[Pixel], list[Pixel]]:
-            return slopes(_cells(sample.y, size[0], real), _cells(sample.x, size[1], real))
+            return slopes(_cells(sample.y, rows, real), _cells(sample.x, columns, real))
 
         return slopes_at
 
-    return of_map
+    def motion(self, bins: Pair, _: Pair) -> Motion:
+        """Return how samples move with the ends of their box."""
+        scale, offset = self.spatial_scale, self.sample_offset
 
-
-def _motion(scale: float, offset: float) -> Callable[[Pair, Pair], Motion]:
-    def of_bins(bins: Pair, size: Pair) -> Motion:
         def moves(
             box: Box, ph: int, pw: int, found: Bin, sample: Sample
         ) -> Iterator[tuple[float, float]]:
@@ -100,67 +96,32 @@ def _motion(scale: float, offset: float) -> Callable[[Pair, Pair], Motion]:
 
         return moves
 
-    return of_bins
+    def forward(self, features: Array, output_size: Size) -> Floats:
+        """Return crops."""
+        return self.averages.forward(features, output_size)
+
+    def backward(self, grad_output: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of maps: the transpose."""
+        return self.averages.backward(grad_output, input_shape)
+
+    def backward_boxes(self, grad_output: Array, features: Array) -> Floats:
+        """Return the gradient of boxes x1, y1, x2, y2."""
+        return self.averages.backward_boxes(grad_output, features, self.slopes, self.motion)
 
 
-def multilevel_garden_crop(
-    features: Sequence[Array],
-    rois: Rois,
-    output_size: Size,
-    spatial_scales: Sequence[float],
-    *,
-    sample_offset: float,
-    levels: Array,
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
+@dataclass(frozen=True)
+class MultilevelGardenCrop(AveragesOfPyramid):
     """As ``compat.model_garden.multilevel_crop_and_resize``, slowly, for boxes with levels."""
-    table, first_map = np.asarray(rois, np.float64), as_pair(np.shape(features[0])[2:])
-    every = []
-    for level, (image, scale) in enumerate(zip(features, spatial_scales, strict=True)):
-        size = _read_of(first_map, level)
-        crops = _crops(table, scale, sample_offset, size, coordinate_dtype)
-        every.append(crops.forward(image, output_size))
-    return pooled_by_level(levels, every)
 
+    _: KW_ONLY
+    sample_offset: float
 
-def multilevel_garden_crop_backward(
-    grad_output: Array,
-    rois: Rois,
-    input_shapes: Sequence[Sequence[int]],
-    spatial_scales: Sequence[float],
-    *,
-    sample_offset: float,
-    levels: Array,
-    coordinate_dtype: DType = np.float64,
-) -> list[Floats]:
-    """As its backward, slowly: a gradient for each of the maps."""
-
-    def one_map(level: int, gradient: Array, boxes: Array) -> Floats:
-        size = _read_of(as_pair(input_shapes[0][2:]), level)
-        crops = _crops(boxes, spatial_scales[level], sample_offset, size, coordinate_dtype)
-        return crops.backward(gradient, input_shapes[level])
-
-    table = np.asarray(rois, np.float64)
-    return gradients_by_level(levels, grad_output, table, len(input_shapes), one_map)
-
-
-def multilevel_garden_crop_backward_rois(
-    grad_output: Array,
-    features: Sequence[Array],
-    rois: Rois,
-    spatial_scales: Sequence[float],
-    *,
-    sample_offset: float,
-    levels: Array,
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As its gradient with respect to boxes, slowly: x1, y1, x2, y2."""
-
-    def one_map(level: int, gradient: Array, boxes: Array) -> Floats:
-        scale, size = spatial_scales[level], _read_of(as_pair(np.shape(features[0])[2:]), level)
-        crops = _crops(boxes, scale, sample_offset, size, coordinate_dtype)
-        slopes_of, moves = _slopes(size, as_real(coordinate_dtype)), _motion(scale, sample_offset)
-        return crops.backward_boxes(gradient, features[level], slopes_of, moves)
-
-    table = np.asarray(rois, np.float64)
-    return box_gradient_by_level(levels, grad_output, table, len(features), one_map)
+    def on_map(self, level: int, boxes: Floats, first_map: Pair) -> GardenCrop:
+        """Return the crops from one map."""
+        return GardenCrop(
+            boxes,
+            self.spatial_scales[level],
+            sample_offset=self.sample_offset,
+            read_size=_read_of(first_map, level),
+            coordinate_dtype=self.coordinate_dtype,
+        )

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
+Answer: TypeAlias = Floats | tuple[npt.NDArray[Any], ...]  # pooled values; of some with argmax
 Array: TypeAlias = npt.ArrayLike
 DType: TypeAlias = npt.DTypeLike
 Rois: TypeAlias = Array | Sequence[Array]

@@ -111,7 +111,7 @@ def channels_of_bin(number: Pair, groups: Pair, bins: Pair) -> slice:
 
 
 @dataclass(frozen=True)
-class Pooling:
+class BinLoops:
     """Boxes and their bins: what the loops of averages and maxima share.
 
     Attributes
@@ -158,7 +158,7 @@ class Pooling:
                     yield k, n, ph, pw, definition(box, ph, pw)
 
 
-class Averages(Pooling):
+class Averages(BinLoops):
     """An operation that averages the samples of every bin."""
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -239,7 +239,7 @@ class Found(NamedTuple):
     x: Floats
 
 
-class Maxima(Pooling):
+class Maxima(BinLoops):
     """An operation that takes the maximum of the samples of every bin."""
 
     @np.errstate(over="ignore", invalid="ignore")

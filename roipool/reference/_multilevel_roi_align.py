@@ -2,48 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from roipool.reference._inputs import Array, Floats, Integers, Rois, Size, as_boxes
-from roipool.reference._roi_align import roi_align, roi_align_backward, roi_align_backward_rois
-from roipool.reference._roi_pool import roi_pool, roi_pool_backward
-
-# The gradient of one map's boxes, from the number of the map, a gradient of pooled values, and
-# the boxes.
-Gradient: TypeAlias = Callable[[int, Array, Array], Floats]
-
-
-def pooled_by_level(levels: Array, every: Sequence[Floats]) -> Floats:
-    """Values of each box from those of its level's map; 0 for a box of no map."""
-    pooled = np.zeros(every[0].shape)
-    for level, values in enumerate(every):
-        own = np.asarray(levels) == level
-        pooled[own] = values[own]
-    return pooled
-
-
-def gradients_by_level(
-    levels: Array, grad_output: Array, table: Floats, maps: int, one_map: Gradient
-) -> list[Floats]:
-    """The gradient of each map, from its own boxes."""
-    gradient = np.asarray(grad_output)
-    owned = [np.asarray(levels) == level for level in range(maps)]
-    return [one_map(level, gradient[own], table[own]) for level, own in enumerate(owned)]
-
-
-def box_gradient_by_level(
-    levels: Array, grad_output: Array, table: Floats, maps: int, one_map: Gradient
-) -> Floats:
-    """The gradient of each box, from its level's map; levels count as constant."""
-    gradient, grad = np.asarray(grad_output), np.zeros((len(table), 4))
-    for level in range(maps):
-        own = np.asarray(levels) == level
-        grad[own] = one_map(level, gradient[own], table[own])
-    return grad
+from roipool.reference._box_pooling import BoxPooling
+from roipool.reference._inputs import (
+    Answer,
+    Array,
+    Floats,
+    Integers,
+    Pair,
+    Size,
+    as_boxes,
+    as_pair,
+)
+from roipool.reference._roi_align import RoiAlign
+from roipool.reference._roi_pool import RoiPool
 
 
 def assign_levels(
@@ -69,142 +46,111 @@ def assign_levels(
     return np.array(places, np.int64)
 
 
-def multilevel_roi_align(
-    features: Sequence[Array],
-    rois: Rois,
-    output_size: Size,
-    spatial_scales: Sequence[float],
-    sampling_ratio: Size = 0,
-    *,
-    levels: Array,
-    aligned: bool = True,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: npt.DTypeLike = np.float64,
-) -> Floats:
+@dataclass(frozen=True)
+class BoxesOfPyramid(BoxPooling):
+    """Boxes of several maps, each with the level of its own; a box of no map is 0."""
+
+    spatial_scales: Sequence[float]
+    _: KW_ONLY
+    levels: Array
+
+    def on_map(self, level: int, boxes: Floats, first_map: Pair) -> Any:
+        """Return the operation on one map, for its boxes; the first map has some rows, columns."""
+        raise NotImplementedError
+
+    def every_map(
+        self, shapes: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[int, np.ndarray[Any, Any], Any]]:
+        """Yield each level, which boxes are its own, and the operation for these."""
+        boxes = as_boxes(self.rois, self.batch_indices, shapes[0][0])
+        table = np.array([(n, *box) for n, box in boxes], np.float64).reshape(-1, 5)
+        first_map = shapes[0][1:3] if self.layout == "NHWC" else shapes[0][2:]
+        for level in range(len(shapes)):
+            own = np.asarray(self.levels) == level
+            yield level, own, self.on_map(level, table[own], as_pair(first_map))
+
+
+class AveragesOfPyramid(BoxesOfPyramid):
+    """Averages over boxes of several maps."""
+
+    def forward(self, features: Sequence[Array], output_size: Size) -> Answer:
+        """Return the pooled values of each box from its level's map."""
+        values = [
+            (own, one.forward(features[level], output_size))
+            for level, own, one in self.every_map([np.shape(each) for each in features])
+        ]
+        return _of_all(values)
+
+    def backward(self, grad_output: Array, input_shapes: Sequence[Sequence[int]]) -> list[Floats]:
+        """Return a gradient for each of the maps, from its own boxes."""
+        upstream = np.asarray(grad_output)
+        return [
+            one.backward(upstream[own], input_shapes[level])
+            for level, own, one in self.every_map(input_shapes)
+        ]
+
+    def backward_boxes(self, grad_output: Array, features: Sequence[Array]) -> Floats:
+        """Return the gradient of each box, from its level's map; levels count as constant."""
+        upstream = np.asarray(grad_output)
+        gradients = [
+            (own, one.backward_boxes(upstream[own], features[level]))
+            for level, own, one in self.every_map([np.shape(each) for each in features])
+        ]
+        return _of_all(gradients)
+
+
+def _of_all(parts: list[tuple[np.ndarray[Any, Any], Floats]], nothing: float = 0.0) -> Floats:
+    """Return the rows of all boxes from those of each level; `nothing` for a box of no level."""
+    rows = np.full((len(parts[0][0]), *parts[0][1].shape[1:]), nothing, parts[0][1].dtype)
+    for own, values in parts:
+        rows[own] = values
+    return rows
+
+
+@dataclass(frozen=True)
+class MultilevelRoiAlign(AveragesOfPyramid):
     """As :func:`roipool.multilevel_roi_align`, slowly: `roi_align` of every map, for its boxes."""
-    table = _table(rois, batch_indices, len(np.asarray(features[0])))
-    options: dict[str, Any] = {
-        "aligned": aligned,
-        "layout": layout,
-        "coordinate_dtype": coordinate_dtype,
-    }
-    every: list[Floats] = [
-        np.asarray(roi_align(image, table, output_size, scale, sampling_ratio, **options))
-        for image, scale in zip(features, spatial_scales, strict=True)
-    ]
-    return pooled_by_level(levels, every)
 
+    sampling_ratio: Size = 0
+    _: KW_ONLY
+    aligned: bool = True
 
-def multilevel_roi_align_backward(
-    grad_output: Array,
-    rois: Rois,
-    input_shapes: Sequence[Sequence[int]],
-    spatial_scales: Sequence[float],
-    sampling_ratio: Size = 0,
-    *,
-    levels: Array,
-    aligned: bool = True,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: npt.DTypeLike = np.float64,
-) -> list[Floats]:
-    """As :func:`roipool.multilevel_roi_align_backward`, slowly: a gradient for each of the maps."""
-
-    def one_map(level: int, gradient: Array, boxes: Array) -> Floats:
-        return roi_align_backward(
-            gradient,
+    def on_map(self, level: int, boxes: Floats, first_map: Pair) -> RoiAlign:
+        """Return ROI align on one map."""
+        return RoiAlign(
             boxes,
-            input_shapes[level],
-            spatial_scales[level],
-            sampling_ratio,
-            aligned=aligned,
-            layout=layout,
-            coordinate_dtype=coordinate_dtype,
+            self.spatial_scales[level],
+            self.sampling_ratio,
+            aligned=self.aligned,
+            layout=self.layout,
+            coordinate_dtype=self.coordinate_dtype,
         )
 
-    table = _table(rois, batch_indices, input_shapes[0][0])
-    return gradients_by_level(levels, grad_output, table, len(input_shapes), one_map)
 
-
-def multilevel_roi_align_backward_rois(
-    grad_output: Array,
-    features: Sequence[Array],
-    rois: Rois,
-    spatial_scales: Sequence[float],
-    sampling_ratio: Size = 0,
-    *,
-    levels: Array,
-    aligned: bool = True,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: npt.DTypeLike = np.float64,
-) -> Floats:
-    """As :func:`roipool.multilevel_roi_align_backward_rois`, slowly: levels count as constant."""
-
-    def one_map(level: int, gradient: Array, boxes: Array) -> Floats:
-        return roi_align_backward_rois(
-            gradient,
-            features[level],
-            boxes,
-            spatial_scales[level],
-            sampling_ratio,
-            aligned=aligned,
-            layout=layout,
-            coordinate_dtype=coordinate_dtype,
-        )
-
-    table = _table(rois, batch_indices, len(np.asarray(features[0])))
-    return box_gradient_by_level(levels, grad_output, table, len(features), one_map)
-
-
-def multilevel_roi_pool(
-    features: Sequence[Array],
-    rois: Rois,
-    output_size: Size,
-    spatial_scales: Sequence[float],
-    *,
-    levels: Array,
-    coordinate_dtype: npt.DTypeLike = np.float64,
-) -> tuple[Floats, Integers]:
+@dataclass(frozen=True)
+class MultilevelRoiPool(BoxesOfPyramid):
     """`roi_pool` of every map, for its boxes: values and argmax, of no map 0 and -1."""
-    every = [
-        roi_pool(
-            image,
-            rois,
-            output_size,
-            scale,
-            return_argmax=True,
-            coordinate_dtype=coordinate_dtype,
-        )
-        for image, scale in zip(features, spatial_scales, strict=True)
-    ]
-    pooled = np.zeros(np.shape(every[0][0]))
-    argmax = np.full(pooled.shape, -1, np.int64)
-    for level, (values, numbers) in enumerate(every):
-        own = np.asarray(levels) == level
-        pooled[own], argmax[own] = values[own], numbers[own]
-    return pooled, argmax
 
+    def on_map(self, level: int, boxes: Floats, first_map: Pair) -> RoiPool:
+        """Return ROI pooling on one map."""
+        scale, dtype = self.spatial_scales[level], self.coordinate_dtype
+        return RoiPool(boxes, scale, layout=self.layout, coordinate_dtype=dtype)
 
-def multilevel_roi_pool_backward(
-    grad_output: Array,
-    argmax: Array,
-    rois: Rois,
-    input_shapes: Sequence[Sequence[int]],
-    *,
-    levels: Array,
-) -> list[Floats]:
-    """As its backward: a gradient for each of the maps."""
-    table, gradient = _table(rois, None, input_shapes[0][0]), np.asarray(grad_output)
-    owned = [np.asarray(levels) == level for level in range(len(input_shapes))]
-    return [
-        roi_pool_backward(gradient[own], np.asarray(argmax)[own], table[own], shape)
-        for own, shape in zip(owned, input_shapes, strict=True)
-    ]
+    def forward(self, features: Sequence[Array], output_size: Size) -> Answer:
+        """Return values and argmax."""
+        found = [
+            (own, one.forward(features[level], output_size, return_argmax=True))
+            for level, own, one in self.every_map([np.shape(each) for each in features])
+        ]
+        values, argmax = ([(own, both[i]) for own, both in found] for i in range(2))
+        return _of_all(values), _of_all(argmax, -1)
 
-
-def _table(rois: Rois, batch_indices: Array | None, images: int) -> Floats:
-    """Boxes of any form as rows batch index, x1, y1, x2, y2."""
-    rows = [(float(n), *box) for n, box in as_boxes(rois, batch_indices, images)]
-    return np.array(rows, np.float64).reshape(-1, 5)
+    def backward(
+        self, grad_output: Array, argmax: Array, input_shapes: Sequence[Sequence[int]]
+    ) -> list[Floats]:
+        """Return a gradient for each of the maps."""
+        upstream, indices = np.asarray(grad_output), np.asarray(argmax)
+        return [
+            one.backward(upstream[own], indices[own], input_shapes[level])
+            for level, own, one in self.every_map(input_shapes)
+        ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
+from roipool.reference._box_pooling import BoxPooling
 from roipool.reference._inputs import (
     Array,
     Box,
@@ -16,7 +18,6 @@ from roipool.reference._inputs import (
     Floats,
     Pair,
     Real,
-    Rois,
     Size,
     as_pair,
     as_real,
@@ -101,78 +102,55 @@ def _define(scale: float, dtype: DType) -> Callable[[Pair, Pair], Definition]:
     return of_maps
 
 
-def precise_roi_pool(
-    features: Array,
-    rois: Rois,
-    output_size: Size,
-    spatial_scale: float = 1.0,
-    *,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
+@dataclass(frozen=True)
+class PreciseRoiPool(BoxPooling):
     """As :func:`roipool.precise_roi_pool`, slowly: exact integrals over every bin.
 
     Source: Jiang et al., "Acquisition of Localization Confidence for Accurate Object Detection",
     2018, equation 3.
     """
-    averages = Averages(_define(spatial_scale, coordinate_dtype), rois, batch_indices, layout)
-    return averages.forward(features, output_size)
 
+    spatial_scale: float = 1.0
 
-def precise_roi_pool_backward(
-    grad_output: Array,
-    rois: Rois,
-    input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
-    *,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As :func:`roipool.precise_roi_pool_backward`, slowly: the transpose, cell by cell."""
-    averages = Averages(_define(spatial_scale, coordinate_dtype), rois, batch_indices, layout)
-    return averages.backward(grad_output, input_shape)
+    @property
+    def averages(self) -> Averages:
+        """The averages of every bin."""
+        return Averages(_define(self.spatial_scale, self.coordinate_dtype), *self.place)
 
+    def forward(self, features: Array, output_size: Size) -> Floats:
+        """Return averages."""
+        return self.averages.forward(features, output_size)
 
-def precise_roi_pool_backward_rois(
-    grad_output: Array,
-    features: Array,
-    rois: Rois,
-    spatial_scale: float = 1.0,
-    *,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As :func:`roipool.precise_roi_pool_backward_rois`, slowly: by both edges of each bin.
+    def backward(self, grad_output: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of maps: the transpose, cell by cell."""
+        return self.averages.backward(grad_output, input_shape)
 
-    Source: the paper's equation 4.
-    """
-    planes, upstream = to_nchw(features, layout), to_nchw(grad_output, layout)
-    bins, (height, width) = as_pair(upstream.shape[2:]), as_pair(planes.shape[2:])
-    real = as_real(coordinate_dtype)
-    scale = float(real(spatial_scale))
-    averages = Averages(_define(spatial_scale, coordinate_dtype), rois, batch_indices, layout)
-    boxes = averages.boxes(len(planes))
-    grad = np.zeros((len(boxes), 4))
-    for k, n, ph, pw, found in averages.every_bin(boxes, bins, (height, width)):
-        if not found.samples:
-            continue
-        x1, y1, x2, y2 = boxes[k][1]
-        rows = edges_of(y1, y2, ph, bins[0], spatial_scale, real)
-        columns = edges_of(x1, x2, pw, bins[1], spatial_scale, real)
-        assert rows is not None
-        assert columns is not None
-        down, across = means(rows, height), means(columns, width)
-        step = upstream[k, :, ph, pw] * scale
-        for edge, slopes in enumerate(_slopes(columns, width)):
-            slope, share = slope_of(step, planes[n], _products(down, slopes)), (pw + edge) / bins[1]
-            grad[k] += slope * np.array([1 - share, 0, share, 0])
-        for edge, slopes in enumerate(_slopes(rows, height)):
-            slope, share = (
-                slope_of(step, planes[n], _products(slopes, across)),
-                (ph + edge) / bins[0],
-            )
-            grad[k] += slope * np.array([0, 1 - share, 0, share])
-    return grad
+    def backward_boxes(self, grad_output: Array, features: Array) -> Floats:
+        """Return the gradient of boxes: by both edges of each bin.
+
+        Source: the paper's equation 4.
+        """
+        planes, upstream = to_nchw(features, self.layout), to_nchw(grad_output, self.layout)
+        bins, (height, width) = as_pair(upstream.shape[2:]), as_pair(planes.shape[2:])
+        real = as_real(self.coordinate_dtype)
+        boxes = self.averages.boxes(len(planes))
+        grad = np.zeros((len(boxes), 4))
+        for k, n, ph, pw, found in self.averages.every_bin(boxes, bins, (height, width)):
+            if not found.samples:
+                continue
+            x1, y1, x2, y2 = boxes[k][1]
+            rows = edges_of(y1, y2, ph, bins[0], self.spatial_scale, real)
+            columns = edges_of(x1, x2, pw, bins[1], self.spatial_scale, real)
+            assert rows is not None
+            assert columns is not None
+            down, across = means(rows, height), means(columns, width)
+            step = upstream[k, :, ph, pw] * float(real(self.spatial_scale))
+            for edge, slopes in enumerate(_slopes(columns, width)):
+                slope = slope_of(step, planes[n], _products(down, slopes))
+                share = (pw + edge) / bins[1]
+                grad[k] += slope * np.array([1 - share, 0, share, 0])
+            for edge, slopes in enumerate(_slopes(rows, height)):
+                slope = slope_of(step, planes[n], _products(slopes, across))
+                share = (ph + edge) / bins[0]
+                grad[k] += slope * np.array([0, 1 - share, 0, share])
+        return grad

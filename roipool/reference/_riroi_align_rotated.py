@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from roipool.reference._inputs import Array, DType, Floats, Real, Size, as_real
-from roipool.reference._roi_align_rotated import roi_align_rotated, roi_align_rotated_backward
+from roipool.reference._box_pooling import BoxPooling
+from roipool.reference._inputs import Array, Floats, Real, Size, as_real
+from roipool.reference._roi_align_rotated import RoiAlignRotated
 
 
 def _orientation(angle: float, count: int, real: Real) -> tuple[int, float]:
@@ -44,65 +46,44 @@ def _unmixed(gradient: Floats, first: int, share: float, count: int) -> Floats:
     return planes
 
 
-def mmcv_riroi_align_rotated(
-    features: Array,
-    rois: Array,
-    output_size: Size,
-    spatial_scale: float = 1.0,
-    sampling_ratio: int = 0,
-    *,
-    num_orientations: int = 8,
-    clockwise: bool = False,
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
+@dataclass(frozen=True)
+class MmcvRiroiAlignRotated(BoxPooling):
     """As mmcv's ``riroi_align_rotated``, slowly: the maps of each box's image are mixed for it."""
-    real, images = as_real(coordinate_dtype), np.asarray(features, np.float64)
-    pooled = []
-    for box in np.asarray(rois, np.float64):
-        turn = _orientation(box[5], num_orientations, real)
-        maps = _mixed(images[int(box[0])], *turn, num_orientations)
-        pooled.append(
-            roi_align_rotated(
-                maps[None],
-                [[0, *box[1:]]],
-                output_size,
-                spatial_scale,
-                sampling_ratio,
-                aligned=False,
-                clockwise=clockwise,
-                coordinate_dtype=coordinate_dtype,
-            )
-        )
-    none = roi_align_rotated(images, np.empty((0, 6)), output_size)
-    return np.concatenate([none, *pooled])
 
+    spatial_scale: float = 1.0
+    sampling_ratio: int = 0
+    _: KW_ONLY
+    num_orientations: int = 8
+    clockwise: bool = False
 
-def mmcv_riroi_align_rotated_backward(
-    grad_output: Array,
-    rois: Array,
-    input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
-    sampling_ratio: int = 0,
-    *,
-    num_orientations: int = 8,
-    clockwise: bool = False,
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As its backward, slowly: the transpose, box by box."""
-    real = as_real(coordinate_dtype)
-    upstream, boxes = np.asarray(grad_output, np.float64), np.asarray(rois, np.float64)
-    total = np.zeros(tuple(input_shape))
-    for box, gradient in zip(boxes, upstream, strict=True):
-        turn = _orientation(box[5], num_orientations, real)
-        of_mixed = roi_align_rotated_backward(
-            gradient[None],
+    def of_one(self, box: Floats) -> tuple[int, tuple[int, float], RoiAlignRotated]:
+        """Return the image of a box, by how many channels it is turned, and how it is pooled."""
+        turn = _orientation(box[5], self.num_orientations, as_real(self.coordinate_dtype))
+        alone = RoiAlignRotated(
             [[0, *box[1:]]],
-            (1, *input_shape[1:]),
-            spatial_scale,
-            sampling_ratio,
+            self.spatial_scale,
+            self.sampling_ratio,
             aligned=False,
-            clockwise=clockwise,
-            coordinate_dtype=coordinate_dtype,
+            clockwise=self.clockwise,
+            coordinate_dtype=self.coordinate_dtype,
         )
-        total[int(box[0])] += _unmixed(of_mixed[0], *turn, num_orientations)
-    return total
+        return int(box[0]), turn, alone
+
+    def forward(self, features: Array, output_size: Size) -> Floats:
+        """Return averages."""
+        images = np.asarray(features, np.float64)
+        pooled = [RoiAlignRotated(np.empty((0, 6))).forward(images, output_size)]
+        for box in np.asarray(self.rois, np.float64):
+            image, turn, alone = self.of_one(box)
+            maps = _mixed(images[image], *turn, self.num_orientations)
+            pooled.append(alone.forward(maps[None], output_size))
+        return np.concatenate(pooled)
+
+    def backward(self, grad_output: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of maps: the transpose, box by box."""
+        upstream, total = np.asarray(grad_output, np.float64), np.zeros(tuple(input_shape))
+        for box, gradient in zip(np.asarray(self.rois, np.float64), upstream, strict=True):
+            image, turn, alone = self.of_one(box)
+            of_mixed = alone.backward(gradient[None], (1, *input_shape[1:]))
+            total[image] += _unmixed(of_mixed[0], *turn, self.num_orientations)
+        return total

@@ -6,24 +6,15 @@ import itertools
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from roipool.reference._bins import Cells, Line, Place, line_of
-from roipool.reference._inputs import (
-    Array,
-    Box,
-    Boxes,
-    DType,
-    Floats,
-    Real,
-    Rois,
-    as_boxes,
-    as_real,
-)
-from roipool.reference._roi_align import _share
+from roipool.reference._box_pooling import BoxPooling
+from roipool.reference._inputs import Array, Box, Boxes, Floats, Real, as_boxes, as_real
+from roipool.reference._roi_align import share_of
 from roipool.reference._rules import BORDERS, ROI_ALIGN, Rules, held, product
 from roipool.reference._sides import side_of
 
@@ -179,7 +170,7 @@ class _Volumes:
     def motion(self, place: Place, grid: int, number: int) -> tuple[float, float]:
         """Return how a sample moves with both ends of its box's side."""
         side = side_of(self.rules, place.first, place.last, place.scale, self.real)
-        low, high = _share(number, grid, place.p, place.bins, side.is_held)
+        low, high = share_of(number, grid, place.p, place.bins, side.is_held)
         scale = float(self.real(place.scale))
         return low * scale, high * scale
 
@@ -208,21 +199,6 @@ def _slopes(place: Place, position: float) -> Cells:
     return [(low, -1.0), (high, 1.0)] if low < high else []
 
 
-def _volumes(
-    rois: Rois,
-    batch_indices: Array | None,
-    images: int,
-    scale: Numbers,
-    ratio: Numbers,
-    aligned: bool,
-    coordinate_dtype: DType,
-) -> _Volumes:
-    scales = tuple(float(each) for each in _triple(scale))
-    ratios = tuple(int(each) for each in _triple(ratio))
-    boxes = as_boxes(rois, batch_indices, images, 6)
-    return _Volumes(ROI_ALIGN.of_boxes(aligned), boxes, scales, ratios, as_real(coordinate_dtype))
-
-
 def _triple(value: Numbers) -> Sequence[float]:
     return (value,) * 3 if isinstance(value, (int, float, np.number)) else value
 
@@ -236,60 +212,40 @@ def _from_ncdhw(array: Floats, layout: str) -> Floats:
     return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if layout == "NDHWC" else array
 
 
-def roi_align_3d(
-    features: Array,
-    rois: Rois,
-    output_size: int | Sequence[int],
-    spatial_scale: Numbers = 1.0,
-    sampling_ratio: Numbers = 0,
-    *,
-    aligned: bool = True,
-    batch_indices: Array | None = None,
-    layout: str = "NCDHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
+@dataclass(frozen=True)
+class RoiAlign3d(BoxPooling):
     """As :func:`roipool.roi_align_3d`, slowly: every sample by itself."""
-    maps = _to_ncdhw(features, layout)
-    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype
-    depth, rows, columns = (int(each) for each in _triple(output_size))
-    volumes = _volumes(rois, batch_indices, len(maps), *options)
-    return _from_ncdhw(volumes.forward(maps, (depth, rows, columns)), layout)
 
+    spatial_scale: Numbers = 1.0
+    sampling_ratio: Numbers = 0
+    _: KW_ONLY
+    aligned: bool = True
+    layout: str = "NCDHW"
 
-def roi_align_3d_backward(
-    grad_output: Array,
-    rois: Rois,
-    input_shape: Sequence[int],
-    spatial_scale: Numbers = 1.0,
-    sampling_ratio: Numbers = 0,
-    *,
-    aligned: bool = True,
-    batch_indices: Array | None = None,
-    layout: str = "NCDHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As :func:`roipool.roi_align_3d_backward`, slowly: the transpose, sample by sample."""
-    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype
-    images, *sizes = (int(size) for size in input_shape)
-    shape = (images, sizes[-1], *sizes[:-1]) if layout == "NDHWC" else (images, *sizes)
-    volumes = _volumes(rois, batch_indices, images, *options)
-    return _from_ncdhw(volumes.backward(_to_ncdhw(grad_output, layout), shape), layout)
+    def volumes(self, images: int) -> _Volumes:
+        """Return the loops over the boxes of some images."""
+        scales = tuple(float(each) for each in _triple(self.spatial_scale))
+        ratios = tuple(int(each) for each in _triple(self.sampling_ratio))
+        boxes = as_boxes(self.rois, self.batch_indices, images, 6)
+        real = as_real(self.coordinate_dtype)
+        return _Volumes(ROI_ALIGN.of_boxes(self.aligned), boxes, scales, ratios, real)
 
+    def forward(self, features: Array, output_size: int | Sequence[int]) -> Floats:
+        """Return averages."""
+        maps = _to_ncdhw(features, self.layout)
+        depth, rows, columns = (int(each) for each in _triple(output_size))
+        pooled = self.volumes(len(maps)).forward(maps, (depth, rows, columns))
+        return _from_ncdhw(pooled, self.layout)
 
-def roi_align_3d_backward_rois(
-    grad_output: Array,
-    features: Array,
-    rois: Rois,
-    spatial_scale: Numbers = 1.0,
-    sampling_ratio: Numbers = 0,
-    *,
-    aligned: bool = True,
-    batch_indices: Array | None = None,
-    layout: str = "NCDHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As :func:`roipool.roi_align_3d_backward_rois`, slowly: a slope for every sample."""
-    maps = _to_ncdhw(features, layout)
-    options = spatial_scale, sampling_ratio, aligned, coordinate_dtype
-    volumes = _volumes(rois, batch_indices, len(maps), *options)
-    return volumes.backward_boxes(_to_ncdhw(grad_output, layout), maps)
+    def backward(self, grad_output: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of volumes: the transpose, sample by sample."""
+        images, *sizes = (int(size) for size in input_shape)
+        is_last = self.layout == "NDHWC"
+        shape = (images, sizes[-1], *sizes[:-1]) if is_last else (images, *sizes)
+        upstream = _to_ncdhw(grad_output, self.layout)
+        return _from_ncdhw(self.volumes(images).backward(upstream, shape), self.layout)
+
+    def backward_boxes(self, grad_output: Array, features: Array) -> Floats:
+        """Return the gradient of boxes: a slope for every sample."""
+        maps, upstream = (_to_ncdhw(one, self.layout) for one in (features, grad_output))
+        return self.volumes(len(maps)).backward_boxes(upstream, maps)

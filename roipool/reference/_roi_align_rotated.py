@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
+from roipool.reference._box_pooling import BoxPooling
 from roipool.reference._inputs import (
     Array,
     Box,
-    DType,
     Floats,
     Pair,
     Real,
-    Rois,
     Scalar,
     Size,
     as_pair,
@@ -163,107 +160,70 @@ class TurnedBox:
         yield -self.turn * (yy * sine + xx * cosine), self.turn * (yy * cosine - xx * sine)
 
 
-def _rules(aligned: bool, clockwise: bool, angle_unit: str) -> Rules:
-    """ROI align's rules with one of the caller's angles."""
-    units = {
-        "radians": ("counter-clockwise", "clockwise"),
-        "degrees": ("degrees", "clockwise degrees"),
-    }
-    if angle_unit not in units:
-        raise ValueError(f"angle_unit must be 'radians' or 'degrees', got {angle_unit!r}")
-    return replace(ROI_ALIGN.of_boxes(aligned), angle=units[angle_unit][bool(clockwise)])
+_ANGLES = {
+    "radians": ("counter-clockwise", "clockwise"),
+    "degrees": ("degrees", "clockwise degrees"),
+}
 
 
-def _turned(rules: Rules, bins: Pair, size: Pair, *options: Any) -> Callable[[Box], TurnedBox]:
-    """Return a function from numbers to a box, which is kept for all of its bins and samples."""
-    return lru_cache(1)(lambda box: TurnedBox(rules, box, bins, size, *options))
-
-
-def _define(rules: Rules, *options: Any) -> Callable[[Pair, Pair], Definition]:
-    """From the numbers of bins and the size of a map to the bins of rotated boxes."""
-
-    def of_maps(bins: Pair, size: Pair) -> Definition:
-        turned = _turned(rules, bins, size, *options)
-        return lambda box, ph, pw: turned(box).bin(ph, pw)
-
-    return of_maps
-
-
-def roi_align_rotated(
-    features: Array,
-    rois: Rois,
-    output_size: Size,
-    spatial_scale: float = 1.0,
-    sampling_ratio: Size = 0,
-    *,
-    aligned: bool = True,
-    clockwise: bool = False,
-    angle_unit: str = "radians",
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    rounds_angle: bool = False,
-) -> Floats:
+@dataclass(frozen=True)
+class RoiAlignRotated(BoxPooling):
     """As :func:`roipool.roi_align_rotated`, slowly: every sample by itself.
 
     A box whose centre or angle is beyond 2**30 cells or radians is 0. With `rounds_angle`, degrees
     become radians of `coordinate_dtype`, as in detectron2 and MXNet.
     """
-    rules = _rules(aligned, clockwise, angle_unit)
-    options = spatial_scale, as_pair(sampling_ratio), as_real(coordinate_dtype), rounds_angle
-    averages = Averages(_define(rules, *options), rois, batch_indices, layout, 5)
-    return averages.forward(features, output_size)
 
+    spatial_scale: float = 1.0
+    sampling_ratio: Size = 0
+    _: KW_ONLY
+    aligned: bool = True
+    clockwise: bool = False
+    angle_unit: str = "radians"
+    rounds_angle: bool = False
 
-def roi_align_rotated_backward(
-    grad_output: Array,
-    rois: Rois,
-    input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
-    sampling_ratio: Size = 0,
-    *,
-    aligned: bool = True,
-    clockwise: bool = False,
-    angle_unit: str = "radians",
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    rounds_angle: bool = False,
-) -> Floats:
-    """As :func:`roipool.roi_align_rotated_backward`, slowly: the transpose, sample by sample."""
-    rules = _rules(aligned, clockwise, angle_unit)
-    options = spatial_scale, as_pair(sampling_ratio), as_real(coordinate_dtype), rounds_angle
-    averages = Averages(_define(rules, *options), rois, batch_indices, layout, 5)
-    return averages.backward(grad_output, input_shape)
+    @property
+    def rules(self) -> Rules:
+        """ROI align's rules with one of the caller's angles."""
+        if self.angle_unit not in _ANGLES:
+            raise ValueError(f"angle_unit must be 'radians' or 'degrees', got {self.angle_unit!r}")
+        angle = _ANGLES[self.angle_unit][bool(self.clockwise)]
+        return replace(ROI_ALIGN.of_boxes(self.aligned), angle=angle)
 
+    def turned(self, bins: Pair, size: Pair) -> Callable[[Box], TurnedBox]:
+        """Return a function from numbers to a box, kept for all of its bins and samples."""
+        rules, real = self.rules, as_real(self.coordinate_dtype)
+        options = self.spatial_scale, as_pair(self.sampling_ratio), real, self.rounds_angle
+        return lru_cache(1)(lambda box: TurnedBox(rules, box, bins, size, *options))
 
-def roi_align_rotated_backward_rois(
-    grad_output: Array,
-    features: Array,
-    rois: Rois,
-    spatial_scale: float = 1.0,
-    sampling_ratio: Size = 0,
-    *,
-    aligned: bool = True,
-    clockwise: bool = False,
-    angle_unit: str = "radians",
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-) -> Floats:
-    """As :func:`roipool.roi_align_rotated_backward_rois`, slowly.
+    def define(self, bins: Pair, size: Pair) -> Definition:
+        """Return the bins of rotated boxes on a map."""
+        turned = self.turned(bins, size)
+        return lambda box, ph, pw: turned(box).bin(ph, pw)
 
-    It is the slope of the map at every sample, times the sample's motion.
-    """
-    rules, real = _rules(aligned, clockwise, angle_unit), as_real(coordinate_dtype)
-    options = spatial_scale, as_pair(sampling_ratio), real
-
-    def slopes_in(size: Pair) -> Slopes:
-        return lambda sample: held_slopes(real(sample.y), real(sample.x), size, real)
-
-    def motion(bins: Pair, size: Pair) -> Motion:
-        turned = _turned(rules, bins, size, *options)
+    def motion(self, bins: Pair, size: Pair) -> Motion:
+        """Return how samples move with the numbers of their box."""
+        turned = self.turned(bins, size)
         return lambda box, ph, pw, found, sample: turned(box).motion(ph, pw, sample)
 
-    averages = Averages(_define(rules, *options), rois, batch_indices, layout, 5)
-    return averages.backward_boxes(grad_output, features, slopes_in, motion)
+    @property
+    def averages(self) -> Averages:
+        """The averages of the samples of every bin."""
+        return Averages(self.define, *self.place, 5)
+
+    def forward(self, features: Array, output_size: Size) -> Floats:
+        """Return averages."""
+        return self.averages.forward(features, output_size)
+
+    def backward(self, grad_output: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of maps: the transpose, sample by sample."""
+        return self.averages.backward(grad_output, input_shape)
+
+    def backward_boxes(self, grad_output: Array, features: Array) -> Floats:
+        """Return the gradient of boxes: the slope at every sample, times the sample's motion."""
+        real = as_real(self.coordinate_dtype)
+
+        def slopes_in(size: Pair) -> Slopes:
+            return lambda sample: held_slopes(real(sample.y), real(sample.x), size, real)
+
+        return self.averages.backward_boxes(grad_output, features, slopes_in, self.motion)

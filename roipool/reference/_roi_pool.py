@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from roipool.reference._bins import define
+from roipool.reference._box_pooling import BoxPooling
 from roipool.reference._inputs import (
+    Answer,
     Array,
     DType,
     Floats,
-    Integers,
-    Rois,
     Size,
     as_pair,
     as_real,
@@ -30,160 +31,108 @@ from roipool.reference._rules import (
 )
 
 
-def roi_pool(
-    features: Array,
-    rois: Rois,
-    output_size: Size,
-    spatial_scale: float = 1.0,
-    *,
-    group_size: Size = 1,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    return_argmax: bool = False,
-    coordinate_dtype: DType = np.float64,
-    rules: Rules = ROI_POOL,
-) -> Floats | tuple[Floats, Integers]:
+@dataclass(frozen=True)
+class RoiPool(BoxPooling):
     """As :func:`roipool.roi_pool`, slowly: every cell by itself.
 
     A bin that holds nothing above -inf is -inf, with no argmax. There may be groups of bins: see
     :func:`roipool.ps_roi_pool`.
     """
-    definition = define(rules, spatial_scale, coordinate_dtype=coordinate_dtype)
-    maxima = Maxima(definition, rois, batch_indices, layout, group_size=as_pair(group_size))
-    found = maxima.forward(features, output_size)
-    return (found.value, found.number) if return_argmax else found.value
+
+    spatial_scale: float = 1.0
+    _: KW_ONLY
+    group_size: Size = 1
+    rules: Rules = ROI_POOL
+
+    @property
+    def maxima(self) -> Maxima:
+        """The maxima of the cells of every bin."""
+        options = self.spatial_scale, 0, self.coordinate_dtype
+        definition = define(self.rules, *options)
+        return Maxima(definition, *self.place, group_size=as_pair(self.group_size))
+
+    def forward(self, features: Array, output_size: Size, *, return_argmax: bool = False) -> Answer:
+        """Return maxima and, if asked for, the argmax."""
+        found = self.maxima.forward(features, output_size)
+        return (found.value, found.number) if return_argmax else found.value
+
+    def backward(self, grad_output: Array, argmax: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of maps: each one to the cell that was the maximum.
+
+        That is so in a reversed box, too. (Caffe's gives such a box none.)
+        """
+        shape = shape_nchw(input_shape, self.layout)
+        upstream, indices = to_nchw(grad_output, self.layout), to_nchw(argmax, self.layout)
+        maxima, bins = self.maxima, as_pair(upstream.shape[2:])
+        grad = np.zeros(shape)
+        for k, (n, _) in enumerate(maxima.boxes(shape[0])):
+            for c, ph, pw in np.argwhere(indices[k] >= 0).tolist():
+                y, x = divmod(int(indices[k, c, ph, pw]), shape[3])
+                own = range(shape[1])[maxima.channels_of(ph, pw, bins)]
+                grad[n, own[c], y, x] += upstream[k, c, ph, pw]
+        return from_nchw(grad, self.layout)
 
 
-def roi_pool_backward(
-    grad_output: Array,
-    argmax: Array,
-    rois: Rois,
-    input_shape: Sequence[int],
-    *,
-    group_size: Size = 1,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-) -> Floats:
-    """As :func:`roipool.roi_pool_backward`, slowly: each gradient to the cell that was the maximum.
-
-    That is so in a reversed box, too. (Caffe's gives such a box none.)
-    """
-    shape, upstream = shape_nchw(input_shape, layout), to_nchw(grad_output, layout)
-    indices, bins = to_nchw(argmax, layout).astype(np.int64), as_pair(upstream.shape[2:])
-    maxima = Maxima(define(ROI_POOL), rois, batch_indices, layout, group_size=as_pair(group_size))
-    grad = np.zeros(shape)
-    for k, (n, _) in enumerate(maxima.boxes(shape[0])):
-        for c, ph, pw in np.argwhere(indices[k] >= 0).tolist():
-            y, x = divmod(int(indices[k, c, ph, pw]), shape[3])
-            own = range(shape[1])[maxima.channels_of(ph, pw, bins)]
-            grad[n, own[c], y, x] += upstream[k, c, ph, pw]
-    return from_nchw(grad, layout)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def mmcv_roi_pool(
-    features: Array,
-    rois: Array,
-    output_size: Size,
-    spatial_scale: float = 1.0,
-    *,
-    coordinate_dtype: DType = np.float64,
-) -> tuple[Floats, Integers]:
+@dataclass(frozen=True)
+class MmcvRoiPool(BoxPooling):
     """As :func:`roipool.compat.mmcv.roi_pool`, slowly: values and argmax.
 
     The argmax is 0 in a box of no or negative size, which mmcv skips. `rois` is (K, 5).
     """
-    real = as_real(coordinate_dtype)
-    maxima = Maxima(define(MMCV_ROI_POOL, spatial_scale, coordinate_dtype=coordinate_dtype), rois)
-    found = maxima.forward(features, output_size, LOWEST_FLOAT32)
 
-    def is_skipped(first: float, last: float) -> bool:
-        start = real(first) * real(spatial_scale)
-        return bool((real(last) + real(1)) * real(spatial_scale) - start <= 0)
+    spatial_scale: float = 1.0
 
-    for k, (_, (x1, y1, x2, y2)) in enumerate(maxima.boxes(len(np.asarray(features)))):
-        if is_skipped(x1, x2) or is_skipped(y1, y2):
-            found.number[k] = 0
-    return found.value, found.number
+    @np.errstate(over="ignore", invalid="ignore")
+    def forward(self, features: Array, output_size: Size) -> Answer:
+        """Return maxima and argmax."""
+        real = as_real(self.coordinate_dtype)
+        scale = real(self.spatial_scale)
+        options = self.spatial_scale, 0, self.coordinate_dtype
+        maxima = Maxima(define(MMCV_ROI_POOL, *options), *self.place)
+        found = maxima.forward(features, output_size, LOWEST_FLOAT32)
+
+        def is_skipped(first: float, last: float) -> bool:
+            return bool((real(last) + real(1)) * scale - real(first) * scale <= 0)
+
+        for k, (_, (x1, y1, x2, y2)) in enumerate(maxima.boxes(len(np.asarray(features)))):
+            if is_skipped(x1, x2) or is_skipped(y1, y2):
+                found.number[k] = 0
+        return found.value, found.number
 
 
-# ---- The mean
-
-
-def roi_average_pool(
-    features: Array,
-    rois: Rois,
-    output_size: Size,
-    spatial_scale: float = 1.0,
-    *,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    edge_dtype: DType | None = None,
-    rules: Rules = ROI_AVERAGE_POOL,
-) -> Floats:
+@dataclass(frozen=True)
+class RoiAveragePool(BoxPooling):
     """As :func:`roipool.roi_average_pool`, slowly: every cell by itself.
 
     The edges of bins are computed in `edge_dtype`, by default `coordinate_dtype`.
     """
-    definition = define(rules, spatial_scale, 0, coordinate_dtype, edge_dtype)
-    return Averages(definition, rois, batch_indices, layout).forward(features, output_size)
+
+    spatial_scale: float = 1.0
+    _: KW_ONLY
+    edge_dtype: DType | None = None
+    group_size: Size = 1
+    rules: Rules = ROI_AVERAGE_POOL
+
+    @property
+    def averages(self) -> Averages:
+        """The averages of the cells of every bin."""
+        options = self.spatial_scale, 0, self.coordinate_dtype, self.edge_dtype
+        definition = define(self.rules, *options)
+        return Averages(definition, *self.place, group_size=as_pair(self.group_size))
+
+    def forward(self, features: Array, output_size: Size) -> Floats:
+        """Return averages."""
+        return self.averages.forward(features, output_size)
+
+    def backward(self, grad_output: Array, input_shape: Sequence[int]) -> Floats:
+        """Return the gradient of maps: the transpose, cell by cell."""
+        return self.averages.backward(grad_output, input_shape)
 
 
-def roi_average_pool_backward(
-    grad_output: Array,
-    rois: Rois,
-    input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
-    *,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    edge_dtype: DType | None = None,
-    rules: Rules = ROI_AVERAGE_POOL,
-) -> Floats:
-    """As :func:`roipool.roi_average_pool_backward`, slowly: the transpose, cell by cell.
-
-    `edge_dtype` is as for `roi_average_pool`.
-    """
-    definition = define(rules, spatial_scale, 0, coordinate_dtype, edge_dtype)
-    return Averages(definition, rois, batch_indices, layout).backward(grad_output, input_shape)
-
-
-# ---- The mean, of channels that belong to the bin
-
-
-def ps_roi_pool(
-    features: Array,
-    rois: Rois,
-    output_size: Size,
-    spatial_scale: float = 1.0,
-    *,
-    group_size: Size = 0,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    rules: Rules = PS_ROI_POOL,
-) -> Floats:
+@dataclass(frozen=True)
+class PsRoiPool(RoiAveragePool):
     """As :func:`roipool.ps_roi_pool`, slowly: every cell by itself."""
-    definition = define(rules, spatial_scale, coordinate_dtype=coordinate_dtype)
-    averages = Averages(definition, rois, batch_indices, layout, group_size=as_pair(group_size))
-    return averages.forward(features, output_size)
 
-
-def ps_roi_pool_backward(
-    grad_output: Array,
-    rois: Rois,
-    input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
-    *,
-    group_size: Size = 0,
-    batch_indices: Array | None = None,
-    layout: str = "NCHW",
-    coordinate_dtype: DType = np.float64,
-    rules: Rules = PS_ROI_POOL,
-) -> Floats:
-    """As :func:`roipool.ps_roi_pool_backward`, slowly: the transpose, cell by cell."""
-    definition = define(rules, spatial_scale, coordinate_dtype=coordinate_dtype)
-    averages = Averages(definition, rois, batch_indices, layout, group_size=as_pair(group_size))
-    return averages.backward(grad_output, input_shape)
+    _: KW_ONLY
+    group_size: Size = 0
+    rules: Rules = PS_ROI_POOL

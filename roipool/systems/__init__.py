@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from roipool import compat
 from roipool.reference import Rules
 from roipool.systems import (
     caffe,
@@ -36,11 +37,10 @@ from roipool.systems import (
     torchvision,
 )
 from roipool.systems.core import shown_name
-from roipool.systems.row import Compared, Oracle, Results, System
-from roipool.verification.released import Answer
+from roipool.systems.row import Compared, Oracle, System
+from roipool.systems.stored import Results
 
 __all__ = [
-    "ANSWERS",
     "COMPARED",
     "RULES",
     "SEMANTICS",
@@ -79,9 +79,24 @@ _MODULES = (
     rotated,
 )
 
+
+def _with_derived(name: str, row: System) -> dict[str, System]:
+    """Return a row, and those of its own gradient and of its layers."""
+    rows = {name: row}
+    if row.own_gradient is not None:
+        rows[f"{name} gradient"] = row.own_gradient
+    for layer in row.layers:
+        module, _, kind = layer.partition(" ")[0].partition(".")
+        rows[layer] = row.of_layer(layer, getattr(getattr(compat, module), kind))
+    return rows
+
+
 # All rows by name; random calls are drawn from them.
 SYSTEMS: dict[str, System] = {
-    name: row for module in _MODULES for name, row in getattr(module, "SYSTEMS", {}).items()
+    derived: each
+    for module in _MODULES
+    for name, row in getattr(module, "SYSTEMS", {}).items()
+    for derived, each in _with_derived(name, row).items()
 }
 # The rows that define semantics with which other implementations can be compared.
 SEMANTICS = {name: row for name, row in SYSTEMS.items() if row.is_semantics}
@@ -90,7 +105,7 @@ SEMANTICS = {name: row for name, row in SYSTEMS.items() if row.is_semantics}
 def _compared(module: Any) -> dict[str, Compared]:
     """Return the entries of a module for `roipool compare`, within its rows and outside them."""
     of_rows = {
-        shown: one._replace(row=name)
+        shown: one._replace(row=f"{name} gradient" if one.of_gradient else name)
         for name, row in getattr(module, "SYSTEMS", {}).items()
         for shown, one in row.compared.items()
     }
@@ -99,10 +114,6 @@ def _compared(module: Any) -> dict[str, Compared]:
 
 COMPARED: dict[str, Compared] = {
     shown: one for module in _MODULES for shown, one in _compared(module).items()
-}
-# The goldens of all systems, by title.
-ANSWERS: dict[str, Answer] = {
-    title: answer for row in SYSTEMS.values() for title, answer in row.goldens.items()
 }
 
 

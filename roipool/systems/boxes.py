@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from roipool.systems.case import Case, in_layout
 from roipool.systems.row import FloatArray
-from roipool.verification.case import Case, in_layout
 
 PER_IMAGE = ("one array per image",)  # forms of systems that take one table per image
 

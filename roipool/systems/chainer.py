@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from roipool import _arguments as check
 from roipool.compat import chainer
 from roipool.reference import ROI_ALIGN, ROI_AVERAGE_POOL, ROI_POOL
 from roipool.systems import boxes, core
+from roipool.systems.case import Case
 from roipool.systems.oracles import ALIGN, POOL, from_minus_infinity
 from roipool.systems.row import Compared, Oracle, System, names_of
-from roipool.verification.case import Case
-from roipool.verification.released import Answer
-from roipool.verification.released import Case as Golden
+from roipool.systems.stored import Answer, largest_feature
 
 
 def _half_to_even(case: Case) -> Case:
@@ -34,79 +31,6 @@ _INSIDE = replace(ROI_ALIGN, reduce="max", divisor="samples inside", empty=-np.i
 _MAXIMUM = core.SYSTEMS["roi_align max"]
 
 
-def _pooled(case: Golden) -> tuple[Any, Any]:
-    pooled = chainer.roi_pooling_2d(
-        case.features, case.rois, *case.size, case.scale, return_argmax=True
-    )
-    assert isinstance(pooled, tuple)
-    return pooled
-
-
-def _largest(case: Golden) -> tuple[Any, Any]:
-    pooled = chainer.roi_max_pooling_2d(*_inputs(case), case.size, case.scale, return_argmax=True)
-    assert isinstance(pooled, tuple)
-    return pooled
-
-
-def _largest_gradient(case: Golden) -> Any:
-    features, rois, images = _inputs(case)
-    return chainer.roi_max_pooling_2d_backward(
-        case.grad, _largest(case)[1], rois, images, features.shape, case.scale
-    )
-
-
-def _average(case: Golden) -> Any:
-    return chainer.roi_average_align_2d(*_inputs(case), case.size, *_samples(case))
-
-
-def _average_gradient(case: Golden) -> Any:
-    features, rois, images = _inputs(case)
-    return chainer.roi_average_align_2d_backward(
-        case.grad, rois, images, features.shape, *_samples(case)
-    )
-
-
-def _largest_sample(case: Golden) -> tuple[Any, Any]:
-    pooled = chainer.roi_max_align_2d(
-        *_inputs(case), case.size, *_samples(case), return_argmax=True
-    )
-    assert isinstance(pooled, tuple)
-    return pooled
-
-
-def _sample_gradient(case: Golden) -> Any:
-    features, rois, images = _inputs(case)
-    return chainer.roi_max_align_2d_backward(
-        case.grad, _largest_sample(case)[1], rois, images, features.shape, *_samples(case)
-    )
-
-
-def _of_features(case: Golden) -> Any:
-    """Return the largest term where empty bins are -inf."""
-    return np.abs(case.features).max()
-
-
-def _inputs(case: Golden) -> tuple[Any, Any, Any]:
-    return case.features, check.swap_xy(case.rois[:, 1:]), case.images
-
-
-def _samples(case: Golden) -> tuple[float, Any]:
-    """Return the scale and the sampling ratio; None is adaptive."""
-    return case.scale, case.sampling or None
-
-
-def _argmax(case: Golden) -> Any:
-    """Return the argmax with 0 for empty bins, as in Chainer."""
-    argmax = _pooled(case)[1]
-    return argmax * (argmax >= 0)
-
-
-def _gradient(case: Golden) -> Any:
-    return chainer.roi_pooling_2d_backward(
-        case.grad, _pooled(case)[1], case.rois, case.features.shape, *case.size, case.scale
-    )
-
-
 _POOLING = System(
     "compat.chainer.roi_pooling_2d",
     "compat.chainer.roi_pooling_2d_backward",
@@ -121,9 +45,27 @@ _POOLING = System(
         POOL._replace(fixed={**POOL.fixed, "coordinate_dtype": np.float64}), _half_to_even
     ),
     goldens={
-        "chainer roi_pooling_2d": Answer("chainer_pooling", "pool", lambda c: _pooled(c)[0], True),
-        "chainer roi_pooling_2d argmax": Answer("chainer_pooling", "pool_argmax", _argmax, True),
-        "chainer roi_pooling_2d gradient": Answer("chainer_pooling", "pool_grad", _gradient),
+        "chainer roi_pooling_2d": Answer("chainer_pooling", "pool", exact=True),
+        "chainer roi_pooling_2d argmax": Answer(
+            "chainer_pooling",
+            "pool_argmax",
+            lambda got: np.maximum(got["argmax"], 0),  # Chainer's is 0 for empty bins
+            exact=True,
+        ),
+    },
+    gradient_options=("exact_gradient",),
+    gradient={
+        "goldens": {
+            "chainer roi_pooling_2d gradient": Answer("chainer_pooling", "pool_grad", "gradient")
+        }
+    },
+    compared={
+        "chainer.roi_pooling_2d": Compared(
+            of_gradient=True,
+            oracle=("forward",),
+            rules=replace(ROI_POOL, rounding="half even"),
+            example="chainer.roi_pooling_2d(x, rois, 2, 2, 1.0)",
+        )
     },
 )
 _MAX_POOLING = System(
@@ -144,13 +86,13 @@ _MAX_POOLING = System(
     ),
     goldens={
         "chainer roi_max_pooling_2d": Answer(
-            "chainer_max_pooling", "pool", lambda c: _largest(c)[0], True, _of_features
+            "chainer_max_pooling", "pool", exact=True, terms=largest_feature
         ),
         "chainer roi_max_pooling_2d argmax": Answer(
-            "chainer_max_pooling", "pool_argmax", lambda c: _largest(c)[1], True
+            "chainer_max_pooling", "pool_argmax", "argmax", exact=True
         ),
         "chainer roi_max_pooling_2d gradient": Answer(
-            "chainer_max_pooling", "pool_grad", _largest_gradient
+            "chainer_max_pooling", "pool_grad", "gradient"
         ),
     },
     compared={
@@ -177,9 +119,9 @@ _AVERAGE_ALIGN = System(
         ALIGN._replace(fixed={**ALIGN.fixed, "coordinate_dtype": np.float64}), _not_aligned
     ),
     goldens={
-        "chainer roi_average_align_2d": Answer("chainer_align", "average", _average),
+        "chainer roi_average_align_2d": Answer("chainer_align", "average"),
         "chainer roi_average_align_2d gradient": Answer(
-            "chainer_align", "average_grad", _average_gradient
+            "chainer_align", "average_grad", "gradient"
         ),
     },
     compared={
@@ -204,13 +146,11 @@ _MAX_ALIGN = _AVERAGE_ALIGN._replace(
         from_minus_infinity,
     ),
     goldens={
-        "chainer roi_max_align_2d": Answer(
-            "chainer_align", "max", lambda c: _largest_sample(c)[0], terms=_of_features
-        ),
+        "chainer roi_max_align_2d": Answer("chainer_align", "max", terms=largest_feature),
         "chainer roi_max_align_2d argmax": Answer(
-            "chainer_align", "max_argmax", lambda c: _largest_sample(c)[1], True
+            "chainer_align", "max_argmax", "argmax", exact=True
         ),
-        "chainer roi_max_align_2d gradient": Answer("chainer_align", "max_grad", _sample_gradient),
+        "chainer roi_max_align_2d gradient": Answer("chainer_align", "max_grad", "gradient"),
     },
     compared={
         "chainer.roi_max_align_2d": Compared(
@@ -226,17 +166,6 @@ SYSTEMS = {
     "chainer.roi_average_align_2d": _AVERAGE_ALIGN,
     "chainer.roi_max_align_2d": _MAX_ALIGN,
     "chainer.roi_pooling_2d": _POOLING,
-    "chainer.roi_pooling_2d gradient": _POOLING.only_called(
-        options=("spatial_scale", "exact_gradient"),
-        fixed={"return_argmax": True},
-        compared={
-            "chainer.roi_pooling_2d": Compared(
-                oracle=("forward",),
-                rules=replace(ROI_POOL, rounding="half even"),
-                example="chainer.roi_pooling_2d(x, rois, 2, 2, 1.0)",
-            )
-        },
-    ),
     "chainer.roi_average_pooling_2d": System(
         "compat.chainer.roi_average_pooling_2d",
         "compat.chainer.roi_average_pooling_2d_backward",

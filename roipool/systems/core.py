@@ -16,10 +16,9 @@ from roipool.reference import (
     ROI_AVERAGE_POOL,
     ROI_POOL,
 )
-from roipool.systems import boxes
+from roipool.systems import boxes, pyramids, volumes
+from roipool.systems.case import Case
 from roipool.systems.row import DTYPES, Compared, Oracle, System
-from roipool.verification import pyramids, volumes
-from roipool.verification.case import Case
 
 # All variants of all operations by name; the first variant has the operation's name.
 VARIANTS: dict[str, tuple[Op, Variant]] = {

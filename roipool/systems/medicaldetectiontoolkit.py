@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from roipool.compat import medicaldetectiontoolkit
+from roipool.systems import volumes
+from roipool.systems.case import Case
 from roipool.systems.core import UNALIGNED_VOLUME, VOLUMES
 from roipool.systems.row import Oracle, names_of
-from roipool.verification import volumes
-from roipool.verification.case import Case
 
 
 def _boxes(case: Case) -> dict[str, Any]:
@@ -26,11 +26,7 @@ _ALIGN = VOLUMES._replace(
     layouts=("NCHW",),
     stored=("mdt_align_3d",),
     oracle=Oracle(VOLUMES),
+    layers=("medicaldetectiontoolkit.RoIAlign",),
     compared={"medicaldetectiontoolkit.roi_align_3d": UNALIGNED_VOLUME},
 )
-SYSTEMS = {
-    "medicaldetectiontoolkit.roi_align_3d": _ALIGN,
-    "medicaldetectiontoolkit.RoIAlign": _ALIGN.only_called(
-        forward="compat.medicaldetectiontoolkit.RoIAlign.forward", backward=""
-    ),
-}
+SYSTEMS = {"medicaldetectiontoolkit.roi_align_3d": _ALIGN}

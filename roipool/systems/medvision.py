@@ -12,11 +12,7 @@ _ALIGN = VOLUMES._replace(
     fixed={},
     layouts=("NCHW",),
     oracle=Oracle(VOLUMES),
+    layers=("medvision.RoIAlign",),
     compared={"medvision.roi_align_3d": UNALIGNED_VOLUME},
 )
-SYSTEMS = {
-    "medvision.roi_align_3d": _ALIGN,
-    "medvision.RoIAlign": _ALIGN.only_called(
-        forward="compat.medvision.RoIAlign.forward", backward=""
-    ),
-}
+SYSTEMS = {"medvision.roi_align_3d": _ALIGN}

@@ -9,6 +9,7 @@ from typing import Any
 from roipool.compat import megengine
 from roipool.reference import DEFORMABLE_PS_ROI_POOL, ROI_POOL, Rules
 from roipool.systems import boxes, core
+from roipool.systems.case import Case
 from roipool.systems.oracles import (
     ALIGN,
     LOWEST_FLOAT32,
@@ -18,7 +19,6 @@ from roipool.systems.oracles import (
     single_scale,
 )
 from roipool.systems.row import Compared, Oracle, System, names_of
-from roipool.verification.case import Case
 
 _RULES = Rules(shift=(0.0, 0.5), border="drop", minimum=0.0, adaptive="always 0")
 _CELLS = replace(ROI_POOL, reduce="mean")
@@ -65,7 +65,12 @@ _MAX = _AVERAGE._replace(
         from_lowest,
         cannot_answer=_has_no_samples,
     ),
-    compared={},
+    gradient={"backward": "compat.megengine.roi_align_backward"},
+    compared={
+        "megengine.roi_align[max]": _compared(
+            "max", replace(_RULES, reduce="max", empty=LOWEST_FLOAT32)
+        )._replace(of_gradient=True, oracle=("forward",))
+    },
 )
 _POOLED = System(
     "compat.megengine.roi_pooling",
@@ -74,11 +79,23 @@ _POOLED = System(
     fixed={"mode": "max"},
     names=names_of(megengine.FORM, scale="spatial_scale"),
     oracle=Oracle(POOL._replace(backward=""), single_scale, from_lowest),
+    gradient_options=("exact_gradient",),
+    gradient={"backward": "compat.megengine.roi_pooling_backward"},
+    compared={
+        "megengine.roi_pooling": Compared(
+            of_gradient=True,
+            is_listed=False,
+            oracle=("forward",),
+            rules=ROI_POOL,
+            example="megengine.roi_pooling(x, rois, 2)",
+        )
+    },
 )
 _MEAN_OF_CELLS = _POOLED._replace(
     backward="compat.megengine.roi_pooling_backward",
     fixed={"mode": "average", "exact_gradient": True},
     oracle=Oracle(core.SYSTEMS["roi_average_pool"]._replace(fixed={"rules": _CELLS}), single_scale),
+    gradient={},
     compared={
         "megengine.roi_pooling[average]": Compared(
             is_listed=False,
@@ -130,32 +147,9 @@ _DEFORMABLE = System(
     },
 )
 SYSTEMS = {
-    "megengine.roi_pooling": _POOLED,
     "megengine.roi_pooling average": _MEAN_OF_CELLS,
-    "megengine.roi_pooling gradient": _POOLED.only_called(
-        backward="compat.megengine.roi_pooling_backward",
-        options=("spatial_scale", "exact_gradient"),
-        compared={
-            "megengine.roi_pooling": Compared(
-                is_listed=False,
-                oracle=("forward",),
-                rules=ROI_POOL,
-                example="megengine.roi_pooling(x, rois, 2)",
-            )
-        },
-    ),
-    "megengine.roi_pooling average gradient": _MEAN_OF_CELLS.only_called(
-        options=("spatial_scale", "exact_gradient"), fixed={"mode": "average"}
-    ),
+    "megengine.roi_pooling": _POOLED,
     "megengine.roi_align": _AVERAGE,
     "megengine.roi_align max": _MAX,
-    "megengine.roi_align max gradient": _MAX.only_called(
-        backward="compat.megengine.roi_align_backward",
-        compared={
-            "megengine.roi_align[max]": _compared(
-                "max", replace(_RULES, reduce="max", empty=LOWEST_FLOAT32)
-            )._replace(oracle=("forward",))
-        },
-    ),
     "megengine.deformable_psroi_pooling": _DEFORMABLE,
 }

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from roipool._types import Mode
 from roipool.compat import mmcv
 from roipool.reference import MMCV_ROI_ALIGN_MAX, MMCV_ROI_POOL, ROI_ALIGN
 from roipool.systems import boxes, torchvision
@@ -20,7 +19,7 @@ from roipool.systems.oracles import (
     single_scale,
 )
 from roipool.systems.row import Compared, Oracle, System, names_of
-from roipool.verification.released import Answer, Case
+from roipool.systems.stored import Answer, Golden, largest_feature
 
 _NAMES = names_of(mmcv.FORM)
 _OPTIONS = ("spatial_scale", "sampling_ratio", "aligned")
@@ -29,61 +28,30 @@ _ARGMAX = {"return_argmax": True}
 _LIBRARY = ("mmcv",)
 
 
-def _pooled(case: Case, mode: Mode) -> Any:
-    return mmcv.roi_align(
-        case.features,
-        case.rois,
-        case.size,
-        case.scale,
-        case.sampling,
-        mode,
-        case.aligned,
-        return_argmax=mode == "max",
-        operator="cpu",
-    )
-
-
-def _gradient(case: Case, mode: Mode) -> Any:
-    y, x = _pooled(case, "max")[1:] if mode == "max" else (None, None)
-    return mmcv.roi_align_backward(
-        case.grad,
-        case.rois,
-        y,
-        x,
-        case.features.shape,
-        case.scale,
-        case.sampling,
-        mode,
-        case.aligned,
-    )
-
-
-def _parts_of_a_cell(case: Case) -> Any:
+def _parts_of_a_cell(golden: Golden) -> Any:
     """Return the sides of each box's bins in cells, at most 1; 1 for bins without area.
 
     mmcv adds up terms of about 1 in float32 before it divides them by the area of the bin.
     """
-    sides = np.maximum((case.rois[:, 3:] - case.rois[:, 1:3]) * case.scale, 0) / case.size[::-1]
+    sides = (
+        np.maximum((golden.rois[:, 3:] - golden.rois[:, 1:3]) * golden.scale, 0) / golden.size[::-1]
+    )
     return np.where(np.all(sides > 0, axis=1, keepdims=True), np.minimum(sides, 1), 1)
 
 
-def _precise_terms(case: Case) -> Any:
-    largest = np.abs(case.features).max()
-    return largest / np.prod(_parts_of_a_cell(case), axis=1)[:, None, None, None]
+def _precise_terms(golden: Golden) -> Any:
+    largest = np.abs(golden.features).max()
+    return largest / np.prod(_parts_of_a_cell(golden), axis=1)[:, None, None, None]
 
 
-def _precise_gradient_terms(case: Case) -> Any:
-    return np.max(np.abs(case.grad).max() / np.prod(_parts_of_a_cell(case), axis=1))
+def _precise_gradient_terms(golden: Golden) -> Any:
+    return np.max(np.abs(golden.grad).max() / np.prod(_parts_of_a_cell(golden), axis=1))
 
 
-def _precise_box_gradient_terms(case: Case) -> Any:
-    parts = _parts_of_a_cell(case)
-    sums = np.abs(case.grad).sum(axis=(1, 2, 3)) * np.abs(case.features).max() * case.scale
+def _precise_box_gradient_terms(golden: Golden) -> Any:
+    parts = _parts_of_a_cell(golden)
+    sums = np.abs(golden.grad).sum(axis=(1, 2, 3)) * np.abs(golden.features).max() * golden.scale
     return (sums / np.prod(parts, axis=1) / np.min(parts, axis=1))[:, None]
-
-
-def _precise_box_gradient(case: Case) -> Any:
-    return mmcv.prroi_pool_backward_rois(case.grad, case.features, case.rois, case.scale)
 
 
 _MEAN = System(
@@ -96,9 +64,10 @@ _MEAN = System(
     oracle=Oracle(ALIGN._replace(fixed={"count_dtype": np.float32}), single_scale),
     asked={"operation": "roi_align"},
     goldens={
-        "mmcv roi_align avg": Answer("mmcv", "avg", lambda c: _pooled(c, "avg")),
-        "mmcv roi_align avg gradient": Answer("mmcv", "avg_grad", lambda c: _gradient(c, "avg")),
+        "mmcv roi_align avg": Answer("mmcv", "avg"),
+        "mmcv roi_align avg gradient": Answer("mmcv", "avg_grad", "gradient"),
     },
+    layers=("mmcv.RoIAlign",),
     compared={
         "mmcv.roi_align": Compared(
             options=_ALIGNED,
@@ -123,10 +92,24 @@ _MAX = System(
     oracle=_MAX_ORACLE,
     asked={"operation": "roi_align", "mode": "max"},
     goldens={
-        "mmcv roi_align max": Answer("mmcv", "max", lambda c: _pooled(c, "max")[0], True),
-        "mmcv roi_align max y": Answer("mmcv", "max_y", lambda c: _pooled(c, "max")[1], True),
-        "mmcv roi_align max x": Answer("mmcv", "max_x", lambda c: _pooled(c, "max")[2], True),
-        "mmcv roi_align max gradient": Answer("mmcv", "max_grad", lambda c: _gradient(c, "max")),
+        "mmcv roi_align max": Answer("mmcv", "max", exact=True),
+        "mmcv roi_align max y": Answer("mmcv", "max_y", "argmax_y", exact=True),
+        "mmcv roi_align max x": Answer("mmcv", "max_x", "argmax_x", exact=True),
+    },
+    layers=("mmcv.RoIAlign max",),
+    gradient_options=("exact_gradient",),
+    gradient={
+        "backward": "compat.mmcv.roi_align_backward",
+        "goldens": {"mmcv roi_align max gradient": Answer("mmcv", "max_grad", "gradient")},
+    },
+    compared={
+        "mmcv.roi_align[max]": Compared(
+            of_gradient=True,
+            options=_ALIGNED,
+            libraries=_LIBRARY,
+            rules=MMCV_ROI_ALIGN_MAX,
+            example="mmcv.roi_align(x, rois, 2, 1.0, 2, 'max')",
+        )
     },
 )
 _POOL = System(
@@ -137,6 +120,17 @@ _POOL = System(
     names=_NAMES,
     oracle=Oracle(alone("cell", "mmcv_roi_pool", "pooled", "argmax"), single_scale),
     asked={"operation": "roi_pool"},
+    layers=("mmcv.RoIPool",),
+    gradient_options=("exact_gradient",),
+    gradient={"backward": "compat.mmcv.roi_pool_backward"},
+    compared={
+        "mmcv.roi_pool": Compared(
+            of_gradient=True,
+            libraries=_LIBRARY,
+            rules=MMCV_ROI_POOL,
+            example="mmcv.roi_pool(x, rois, 2)",
+        )
+    },
 )
 _PRECISE = System(
     "compat.mmcv.prroi_pool",
@@ -147,63 +141,34 @@ _PRECISE = System(
     names=names_of(mmcv.PRECISE_FORM),
     oracle=PRECISE,
     goldens={
-        "mmcv prroi_pool": Answer(
-            "mmcv_prroi",
-            "pool",
-            lambda c: mmcv.prroi_pool(c.features, c.rois, c.size, c.scale),
-            terms=_precise_terms,
-        ),
+        "mmcv prroi_pool": Answer("mmcv_prroi", "pool", terms=_precise_terms),
         "mmcv prroi_pool gradient": Answer(
-            "mmcv_prroi",
-            "pool_grad",
-            lambda c: mmcv.prroi_pool_backward(c.grad, c.rois, c.features.shape, c.scale),
-            terms=_precise_gradient_terms,
+            "mmcv_prroi", "pool_grad", "gradient", terms=_precise_gradient_terms
         ),
         "mmcv prroi_pool box gradient": Answer(
-            "mmcv_prroi", "pool_grad_rois", _precise_box_gradient, terms=_precise_box_gradient_terms
+            "mmcv_prroi", "pool_grad_rois", "box_gradient", terms=_precise_box_gradient_terms
         ),
     },
+    layers=("mmcv.PrRoIPool",),
     compared={"mmcv.prroi_pool": Compared(is_listed=False, example="mmcv.prroi_pool(x, rois, 2)")},
 )
 # mmcv counts adaptive samples in float32.
 _DEFORM_ORACLE = CORE["deform_roi_pool"]._replace(fixed={"count_dtype": np.float32})
 
 
-def _deform_options(case: Case) -> tuple[float, int, float]:
-    return case.scale, case.sampling, case.record["gamma"]
+def _deform_gradient_terms(golden: Golden) -> Any:
+    return np.abs(golden.grad).sum(axis=(0, 2, 3)).max()
 
 
-def _deformed(case: Case) -> Any:
-    offset = case.inputs.get("offset")
-    return mmcv.deform_roi_pool(case.features, case.rois, offset, case.size, *_deform_options(case))
-
-
-def _deformed_gradient(case: Case) -> Any:
-    offset = case.inputs.get("offset")
-    return mmcv.deform_roi_pool_backward(
-        case.grad, case.rois, offset, case.features.shape, *_deform_options(case)
-    )
-
-
-def _deform_terms(case: Case) -> Any:
-    return np.abs(case.features).max()
-
-
-def _deform_gradient_terms(case: Case) -> Any:
-    return np.abs(case.grad).sum(axis=(0, 2, 3)).max()
-
-
-def _offset_gradient(case: Case) -> Any:
-    return mmcv.deform_roi_pool_backward_offset(
-        case.grad, case.features, case.rois, case.offset, *_deform_options(case)
-    )
-
-
-def _offset_terms(case: Case) -> Any:
+def _offset_terms(golden: Golden) -> Any:
     """Return bounds on the sums of slopes of each bin, by x and y."""
-    sides = np.abs(case.rois[:, 3:] - case.rois[:, 1:3]) * case.scale * case.record["gamma"]
-    upstream = np.abs(case.grad).sum(axis=1, keepdims=True)
-    return 2 * upstream * np.abs(case.features).max() * sides[:, :, None, None]
+    sides = np.abs(golden.rois[:, 3:] - golden.rois[:, 1:3]) * golden.scale * golden.record["gamma"]
+    upstream = np.abs(golden.grad).sum(axis=1, keepdims=True)
+    return 2 * upstream * np.abs(golden.features).max() * sides[:, :, None, None]
+
+
+def _offsets(golden: Golden) -> dict[str, Any]:
+    return {"offsets": golden.inputs.get("offset")}
 
 
 _DEFORM = System(
@@ -218,13 +183,29 @@ _DEFORM = System(
     names=names_of(mmcv.DEFORM_FORM, offset="offsets"),
     oracle=Oracle(_DEFORM_ORACLE, single_numbers),
     goldens={
-        "mmcv deform_roi_pool": Answer("mmcv_deform", "deform", _deformed, terms=_deform_terms),
-        "mmcv deform_roi_pool gradient": Answer(
-            "mmcv_deform", "deform_grad", _deformed_gradient, terms=_deform_gradient_terms
-        ),
-        "mmcv deform_roi_pool offset gradient": Answer(
-            "mmcv_deform", "deform_grad_offset", _offset_gradient, terms=_offset_terms
-        ),
+        "mmcv deform_roi_pool": Answer(
+            "mmcv_deform", "deform", terms=largest_feature, options=_offsets
+        )
+    },
+    layers=("mmcv.DeformRoIPool",),
+    gradient_options=("exact_gradient",),
+    gradient={
+        "goldens": {
+            "mmcv deform_roi_pool gradient": Answer(
+                "mmcv_deform",
+                "deform_grad",
+                "gradient",
+                terms=_deform_gradient_terms,
+                options=_offsets,
+            ),
+            "mmcv deform_roi_pool offset gradient": Answer(
+                "mmcv_deform",
+                "deform_grad_offset",
+                "offset_gradient",
+                terms=_offset_terms,
+                options=_offsets,
+            ),
+        }
     },
     compared={
         "mmcv.deform_roi_pool": Compared(
@@ -241,18 +222,6 @@ _DEFORM = System(
 SYSTEMS = {
     "mmcv.roi_align": _MEAN,
     "mmcv.roi_align max": _MAX,
-    "mmcv.roi_align max gradient": _MAX.only_called(
-        backward="compat.mmcv.roi_align_backward",
-        options=(*_OPTIONS, "exact_gradient"),
-        compared={
-            "mmcv.roi_align[max]": Compared(
-                options=_ALIGNED,
-                libraries=_LIBRARY,
-                rules=MMCV_ROI_ALIGN_MAX,
-                example="mmcv.roi_align(x, rois, 2, 1.0, 2, 'max')",
-            )
-        },
-    ),
     "mmcv.roi_align max of CUDA": _MAX.only_called(
         fixed={**_MAX.fixed, "operator": "cuda"},
         oracle=_MAX_ORACLE._replace(
@@ -260,38 +229,9 @@ SYSTEMS = {
         ),
     ),
     "mmcv.roi_pool": _POOL,
-    "mmcv.roi_pool gradient": _POOL.only_called(
-        backward="compat.mmcv.roi_pool_backward",
-        options=("spatial_scale", "exact_gradient"),
-        compared={
-            "mmcv.roi_pool": Compared(
-                libraries=_LIBRARY, rules=MMCV_ROI_POOL, example="mmcv.roi_pool(x, rois, 2)"
-            )
-        },
-    ),
-    "mmcv.RoIAlign": _MEAN.only_called(
-        forward="compat.mmcv.RoIAlign.forward", backward="", fixed={}
-    ),
-    "mmcv.RoIAlign max": _MAX.only_called(
-        forward="compat.mmcv.RoIAlign.forward",
-        fixed={"pool_mode": "max", "operator": "cpu"},
-        returns=("pooled",),
-    ),
     "mmcv.RoIAlign torchvision": torchvision.SYSTEMS["torchvision.roi_align"].only_called(
         forward="compat.mmcv.RoIAlign.forward", backward="", fixed={"use_torchvision": True}
     ),
-    "mmcv.RoIPool": _POOL.only_called(
-        forward="compat.mmcv.RoIPool.forward", fixed={}, returns=("pooled",)
-    ),
     "mmcv.prroi_pool": _PRECISE,
-    "mmcv.PrRoIPool": _PRECISE.only_called(
-        forward="compat.mmcv.PrRoIPool.forward", backward="", box_gradient=""
-    ),
     "mmcv.deform_roi_pool": _DEFORM,
-    "mmcv.deform_roi_pool gradient": _DEFORM.only_called(
-        options=(*_DEFORM.options, "exact_gradient"), fixed={}
-    ),
-    "mmcv.DeformRoIPool": _DEFORM.only_called(
-        forward="compat.mmcv.DeformRoIPool.forward", backward="", offset_gradient="", fixed={}
-    ),
 }

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from roipool.systems import pyramids
+from roipool.systems.case import Array, Case
 from roipool.systems.core import LEVELS
-from roipool.systems.row import FloatArray, Oracle, Results, System
-from roipool.verification import pyramids
-from roipool.verification.case import Array, Case
+from roipool.systems.row import FloatArray, Oracle, System
+from roipool.systems.stored import Results
 
 _FIRST_LEVEL = 3
 
@@ -76,13 +77,7 @@ _CROPS = System(
     pyramid=_by_level,
     without_oracle=("float16",),  # in which extrapolated values overflow
     is_semantics=False,
+    layers=("model_garden.MultilevelROIAligner",),
     oracle=Oracle(_REFERENCE, _with_levels, _y_first, largest_sum=_largest_sum),
 )
-SYSTEMS = {
-    "model_garden.multilevel_crop_and_resize": _CROPS,
-    "model_garden.MultilevelROIAligner": _CROPS.only_called(
-        forward="compat.model_garden.MultilevelROIAligner.forward",
-        backward="compat.model_garden.MultilevelROIAligner.backward",
-        box_gradient="",
-    ),
-}
+SYSTEMS = {"model_garden.multilevel_crop_and_resize": _CROPS}

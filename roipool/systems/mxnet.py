@@ -13,6 +13,7 @@ from roipool.reference import (
     ROI_POOL,
 )
 from roipool.systems import boxes
+from roipool.systems.case import Case
 from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import (
     ALIGN,
@@ -23,36 +24,10 @@ from roipool.systems.oracles import (
     single_scale,
 )
 from roipool.systems.row import Compared, Oracle, System, names_of
-from roipool.verification.case import Case as CoreCase
-from roipool.verification.released import Answer, Case
+from roipool.systems.stored import Answer
 
 _NAMES = names_of(mxnet.FORM, sample_ratio="sampling_ratio")
 _ARGMAX = {"return_argmax": True}
-
-
-def _pooled(case: Case) -> tuple[Any, Any]:
-    pooled = mxnet.ROIPooling(case.features, case.rois, case.size, case.scale, return_argmax=True)
-    assert isinstance(pooled, tuple)
-    return pooled
-
-
-def _pooled_gradient(case: Case) -> Any:
-    return mxnet.ROIPooling_backward(case.grad, _pooled(case)[1], case.rois, case.features.shape)
-
-
-def _aligned(case: Case, sensitive: bool) -> Any:
-    maps = case.ps_features if sensitive else case.features
-    return mxnet.contrib_ROIAlign(
-        maps, case.rois, case.size, case.scale, case.sampling, sensitive, case.aligned
-    )
-
-
-def _aligned_gradient(case: Case, sensitive: bool) -> Any:
-    shape = (case.ps_features if sensitive else case.features).shape
-    gradient = case.ps_grad if sensitive else case.grad
-    return mxnet.contrib_ROIAlign_backward(
-        gradient, case.rois, shape, case.scale, case.sampling, sensitive, case.aligned
-    )
 
 
 _POOLING = System(
@@ -63,8 +38,24 @@ _POOLING = System(
     oracle=MAXIMUM_OF_CELLS._replace(operation=POOL._replace(backward="")),
     asked={"operation": "roi_pool"},
     goldens={
-        "mxnet ROIPooling": Answer("mxnet", "pool", lambda c: _pooled(c)[0], True),
-        "mxnet ROIPooling gradient": Answer("mxnet", "pool_grad", _pooled_gradient, True),
+        "mxnet ROIPooling": Answer("mxnet", "pool", exact=True),
+    },
+    gradient={
+        "backward": "compat.mxnet.ROIPooling_backward",
+        "returns": ("pooled", "argmax"),
+        "fixed": _ARGMAX,
+        "argmax_is_of_batch": True,
+        "goldens": {
+            "mxnet ROIPooling gradient": Answer("mxnet", "pool_grad", "gradient", exact=True)
+        },
+    },
+    compared={
+        "mxnet.ROIPooling": Compared(
+            of_gradient=True,
+            libraries=("mxnet",),
+            rules=ROI_POOL,
+            example="mxnet.ROIPooling(x, rois, (2, 2), 1.0)",
+        )
     },
 )
 _ALIGN = System(
@@ -77,6 +68,11 @@ _ALIGN = System(
     oracle=Oracle(
         alone("sample", "mxnet_roi_align", "pooled", "argmax_x", "argmax_y"), single_scale
     ),
+    gradient_options=("exact_gradient",),
+    gradient={
+        "backward": "compat.mxnet.ROIAlign_backward",
+        "names": {**_NAMES, "maxidx_x": "argmax_x", "maxidx_y": "argmax_y"},
+    },
     compared={
         "mxnet.ROIAlign": Compared(
             rules=MXNET_ROI_ALIGN, example="mxnet.ROIAlign(x, rois, (2, 2), 1.0)"
@@ -93,14 +89,8 @@ _CONTRIB_ALIGN = System(
     oracle=Oracle(ALIGN, single_scale),
     asked={"operation": "roi_align"},
     goldens={
-        "mxnet contrib.ROIAlign": Answer("mxnet", "align", lambda c: _aligned(c, False)),
-        "mxnet contrib.ROIAlign gradient": Answer(
-            "mxnet", "align_grad", lambda c: _aligned_gradient(c, False)
-        ),
-        "mxnet position_sensitive": Answer("mxnet", "ps", lambda c: _aligned(c, True)),
-        "mxnet position_sensitive gradient": Answer(
-            "mxnet", "ps_grad", lambda c: _aligned_gradient(c, True)
-        ),
+        "mxnet contrib.ROIAlign": Answer("mxnet", "align"),
+        "mxnet contrib.ROIAlign gradient": Answer("mxnet", "align_grad", "gradient"),
     },
     compared={
         "mxnet.contrib_ROIAlign": Compared(
@@ -113,7 +103,7 @@ _CONTRIB_ALIGN = System(
 )
 
 
-def _with_parts(case: CoreCase) -> dict[str, Any]:
+def _with_parts(case: Case) -> dict[str, Any]:
     """Return boxes with offsets of parts, and the numbers of parts, groups and channels."""
     given = boxes.with_offsets_of_parts(case)
     _, _, *parts = given["offsets"].shape
@@ -150,31 +140,19 @@ _DEFORMABLE = System(
 )
 SYSTEMS = {
     "mxnet.ROIPooling": _POOLING,
-    "mxnet.ROIPooling gradient": _POOLING.only_called(
-        backward="compat.mxnet.ROIPooling_backward",
-        returns=("pooled", "argmax"),
-        fixed=_ARGMAX,
-        argmax_is_of_batch=True,
-        compared={
-            "mxnet.ROIPooling": Compared(
-                libraries=("mxnet",),
-                rules=ROI_POOL,
-                example="mxnet.ROIPooling(x, rois, (2, 2), 1.0)",
-            )
-        },
-    ),
     "mxnet.ROIAlign": _ALIGN,
-    "mxnet.ROIAlign gradient": _ALIGN.only_called(
-        backward="compat.mxnet.ROIAlign_backward",
-        options=("spatial_scale", "exact_gradient"),
-        names={**_NAMES, "maxidx_x": "argmax_x", "maxidx_y": "argmax_y"},
-    ),
     "mxnet.contrib_ROIAlign": _CONTRIB_ALIGN,
     "mxnet.contrib_ROIAlign position_sensitive": _CONTRIB_ALIGN.only_called(
         fixed={"position_sensitive": True},
         is_position_sensitive=True,
         stored=("mxnet_ps",),
         oracle=Oracle(CORE["ps_roi_align"], single_scale),
+        goldens={
+            "mxnet position_sensitive": Answer("mxnet", "ps", features="ps_features"),
+            "mxnet position_sensitive gradient": Answer(
+                "mxnet", "ps_grad", "gradient", features="ps_features", grad="ps_grad"
+            ),
+        },
     ),
     "mxnet.contrib_DeformablePSROIPooling": _DEFORMABLE,
     "mxnet.contrib_PSROIPooling": System(

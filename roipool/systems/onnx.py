@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from roipool._types import Mode
 from roipool.compat import onnx
 from roipool.reference import CROP_AND_RESIZE, ONNX_ROI_ALIGN_MAX, ROI_ALIGN, ROI_POOL
 from roipool.systems import boxes, core
+from roipool.systems.case import Case
 from roipool.systems.oracles import ALIGN, POOL, alone, from_own_lowest, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
-from roipool.verification.case import Case
-from roipool.verification.released import Answer
-from roipool.verification.released import Case as Golden
+from roipool.systems.stored import Answer, Golden
 
 _OPTIONS = ("spatial_scale", "sampling_ratio", "coordinate_transformation_mode")
 _OPSET_10 = {"coordinate_transformation_mode": "output_half_pixel"}
@@ -29,25 +27,12 @@ def _with_aligned(case: Case) -> Case:
     return replace(case, options=case.options | {"aligned": aligned})
 
 
-def _aligned(case: Golden, opset: int, mode: Mode) -> Any:
-    shifted = opset == 16 and case.aligned
-    options = _OPSET_16 if shifted else _OPSET_10
-    rows, columns = case.size
-    return onnx.RoiAlign(
-        case.features,
-        case.rois[:, 1:],
-        case.images,
-        mode=mode,
-        output_height=rows,
-        output_width=columns,
-        sampling_ratio=case.sampling,
-        spatial_scale=case.scale,
-        **options,  # type: ignore[arg-type]
-    )
+def _of_opset_10(golden: Golden) -> dict[str, Any]:
+    return _OPSET_10
 
 
-def _pooled(case: Golden) -> Any:
-    return onnx.MaxRoiPool(case.features, case.rois, case.size, case.scale)
+def _of_opset_16(golden: Golden) -> dict[str, Any]:
+    return _OPSET_16 if golden.aligned else _OPSET_10
 
 
 _MEAN = System(
@@ -61,12 +46,8 @@ _MEAN = System(
     oracle=Oracle(ALIGN, _with_aligned),
     asked={"operation": "roi_align"},
     goldens={
-        "onnxruntime opset 10 avg": Answer(
-            "onnxruntime", "v10_avg", lambda c: _aligned(c, 10, "avg")
-        ),
-        "onnxruntime opset 16 avg": Answer(
-            "onnxruntime", "v16_avg", lambda c: _aligned(c, 16, "avg")
-        ),
+        "onnxruntime opset 10 avg": Answer("onnxruntime", "v10_avg", options=_of_opset_10),
+        "onnxruntime opset 16 avg": Answer("onnxruntime", "v16_avg", options=_of_opset_16),
     },
     compared={
         "onnx.RoiAlign[opset 10]": Compared(
@@ -91,12 +72,13 @@ _MAX = _MEAN._replace(
     asked={"operation": "roi_align", "mode": "max of corners"},
     goldens={
         "onnxruntime opset 10 max": Answer(
-            "onnxruntime", "v10_max", lambda c: _aligned(c, 10, "max"), True
+            "onnxruntime", "v10_max", exact=True, options=_of_opset_10
         ),
         "onnxruntime opset 16 max": Answer(
-            "onnxruntime", "v16_max", lambda c: _aligned(c, 16, "max"), True
+            "onnxruntime", "v16_max", exact=True, options=_of_opset_16
         ),
     },
+    gradient={"backward": "compat.onnx.RoiAlign_backward"},
     compared={
         "onnx.RoiAlign[max]": Compared(
             options=_OPSET_16,
@@ -118,7 +100,8 @@ _POOL = System(
         cannot_answer=lambda case: bool(np.isnan(case.maps).any()),  # a NaN restarts the maximum
     ),
     asked={"operation": "roi_pool"},
-    goldens={"onnxruntime MaxRoiPool": Answer("onnxruntime", "maxroipool", _pooled, True)},
+    goldens={"onnxruntime MaxRoiPool": Answer("onnxruntime", "maxroipool", exact=True)},
+    gradient={"backward": "compat.onnx.MaxRoiPool_backward"},
     compared={
         "onnx.MaxRoiPool": Compared(
             libraries=_LIBRARY, rules=ROI_POOL, example="onnx.MaxRoiPool(x, rois, (2, 2))"
@@ -148,7 +131,6 @@ _CROP = System(
 SYSTEMS = {
     "onnx.RoiAlign": _MEAN,
     "onnx.RoiAlign max": _MAX,
-    "onnx.RoiAlign max gradient": _MAX.only_called(backward="compat.onnx.RoiAlign_backward"),
     "onnx.CropAndResize": _CROP,
     "onnx.CropAndResize nearest": _CROP.only_called(
         fixed={"mode": "nearest"},
@@ -156,5 +138,4 @@ SYSTEMS = {
         oracle=Oracle(core.SYSTEMS["crop_and_resize nearest"]),
     ),
     "onnx.MaxRoiPool": _POOL,
-    "onnx.MaxRoiPool gradient": _POOL.only_called(backward="compat.onnx.MaxRoiPool_backward"),
 }

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from roipool._types import Mode
 from roipool.compat import openvino
 from roipool.reference import DEFORMABLE_PS_ROI_POOL, OPENVINO_ROI_POOL, PS_ROI_POOL, ROI_ALIGN
-from roipool.systems import boxes, core
+from roipool.systems import boxes, core, pyramids
+from roipool.systems.case import Case
 from roipool.systems.oracles import ALIGN, CROP, POOL, of_each_bin, single_scale, without_samples
-from roipool.systems.row import Compared, Oracle, Results, System, names_of
-from roipool.verification import pyramids
-from roipool.verification.case import Case
-from roipool.verification.released import Answer
-from roipool.verification.released import Case as Golden
+from roipool.systems.row import Compared, Oracle, System, names_of
+from roipool.systems.stored import Answer, Results, largest_feature
 
 _LIBRARY = ("openvino",)
 _GOLDENS = "openvino_upright"
@@ -96,32 +93,6 @@ def _in_cells_of_levels(case: Case) -> Case:
     return replace(case, rois=rois, options=case.options | options)
 
 
-# ---- Answers of released programs
-
-
-def _aligned(case: Golden, mode: Mode) -> Any:
-    rows, columns = case.size
-    return openvino.ROIAlign(
-        case.features,
-        case.rois[:, 1:],
-        case.images,
-        rows,
-        columns,
-        case.sampling,
-        case.scale,
-        mode,
-        case.record["aligned_mode"],
-    )
-
-
-def _cells(case: Golden) -> Any:
-    return openvino.ROIPooling(case.features, case.rois, case.size, case.scale)
-
-
-def _crops(case: Golden) -> Any:
-    return openvino.ROIPooling(case.features, case.fractions, case.size, case.scale, "bilinear")
-
-
 # ---- The rows
 
 
@@ -148,12 +119,8 @@ _MEAN = System(
     oracle=_MEAN_ORACLE,
     asked={"operation": "roi_align"},
     goldens={
-        "openvino ROIAlign avg": Answer(
-            _GOLDENS,
-            "align_avg",
-            lambda c: _aligned(c, "avg"),
-            terms=lambda c: np.abs(c.features).max(),  # some answers are NaN
-        ),
+        # Some answers are NaN.
+        "openvino ROIAlign avg": Answer(_GOLDENS, "align_avg", terms=largest_feature),
     },
     compared={
         "openvino.ROIAlign[asymmetric]": _compared("asymmetric"),
@@ -167,8 +134,9 @@ _MAX = _MEAN._replace(
     oracle=_MAXIMUM_ORACLE,
     asked={},
     goldens={
-        "openvino ROIAlign max": Answer(_GOLDENS, "align_max", lambda c: _aligned(c, "max")),
+        "openvino ROIAlign max": Answer(_GOLDENS, "align_max"),
     },
+    gradient={"backward": "compat.openvino.ROIAlign_backward"},
     compared={},
 )
 _POOL = System(
@@ -178,7 +146,8 @@ _POOL = System(
     names=names_of(openvino.POOL_FORM),
     oracle=_CELLS_ORACLE,
     asked={"operation": "roi_pool"},
-    goldens={"openvino ROIPooling": Answer(_GOLDENS, "pool_max", _cells, True)},
+    goldens={"openvino ROIPooling": Answer(_GOLDENS, "pool_max", exact=True)},
+    gradient={"backward": "compat.openvino.ROIPooling_backward"},
     compared={
         "openvino.ROIPooling": Compared(
             is_listed=False,
@@ -195,7 +164,12 @@ _CROP = _POOL._replace(
     boxes=_listed_fractions,
     oracle=Oracle(core.SYSTEMS["crop_and_resize"]),
     asked={},
-    goldens={"openvino ROIPooling bilinear": Answer(_GOLDENS, "pool_bilinear", _crops)},
+    goldens={
+        "openvino ROIPooling bilinear": Answer(
+            _GOLDENS, "pool_bilinear", options=lambda golden: {"rois": golden.fractions}
+        )
+    },
+    gradient={},
     compared={},
 )
 _PS_RULES = replace(PS_ROI_POOL, extra="rounded pixel")
@@ -217,7 +191,7 @@ _PS_POOL = System(
         )
     },
 )
-# Of boxes with one part; OpenVINO's answers have others.
+# Boxes have one part here; those of OpenVINO's answers have others.
 _PS_CROP = _PS_POOL.only_called(
     options=(),
     fixed={"mode": "bilinear", "spatial_scale": 1.0},
@@ -282,12 +256,6 @@ SYSTEMS = {
     "openvino.PSROIPooling bilinear": _PS_CROP,
     "openvino.ROIAlign": _MEAN,
     "openvino.ROIAlign max": _MAX,
-    "openvino.ROIAlign max gradient": _MAX.only_called(
-        backward="compat.openvino.ROIAlign_backward"
-    ),
     "openvino.ROIPooling": _POOL,
-    "openvino.ROIPooling gradient": _POOL.only_called(
-        backward="compat.openvino.ROIPooling_backward"
-    ),
     "openvino.ROIPooling bilinear": _CROP,
 }

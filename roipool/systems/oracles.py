@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from roipool import reference
+from roipool.systems.case import Case
 from roipool.systems.core import SYSTEMS
-from roipool.systems.row import Oracle, Results, System
-from roipool.verification.case import Case
+from roipool.systems.row import Oracle, System
+from roipool.systems.stored import Results
 
 LOWEST_FLOAT32 = float(np.finfo(np.float32).min)
 POOL, ALIGN = SYSTEMS["roi_pool"], SYSTEMS["roi_align"]

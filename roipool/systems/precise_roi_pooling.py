@@ -15,6 +15,7 @@ _POOL = System(
     samples="area",
     names=_NAMES,
     oracle=PRECISE,
+    layers=("precise_roi_pooling.PrRoIPool2D",),
     compared={
         "precise_roi_pooling.prroi_pool2d": Compared(
             is_listed=False,
@@ -22,9 +23,4 @@ _POOL = System(
         )
     },
 )
-SYSTEMS = {
-    "precise_roi_pooling.prroi_pool2d": _POOL,
-    "precise_roi_pooling.PrRoIPool2D": _POOL.only_called(
-        forward="compat.precise_roi_pooling.PrRoIPool2D.forward", backward="", box_gradient=""
-    ),
-}
+SYSTEMS = {"precise_roi_pooling.prroi_pool2d": _POOL}

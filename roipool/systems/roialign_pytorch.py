@@ -10,11 +10,11 @@ import numpy as np
 from roipool.compat import roialign_pytorch
 from roipool.reference import ROI_ALIGN
 from roipool.systems.boxes import fractions
+from roipool.systems.case import Case
 from roipool.systems.oracles import CROP
 from roipool.systems.row import Compared, FloatArray, Oracle, System, names_of
-from roipool.verification.case import Case
-from roipool.verification.released import Answer
-from roipool.verification.released import Case as Golden
+from roipool.systems.stored import Answer
+from roipool.systems.tensorflow import boxes_of
 
 _NAMES = names_of(roialign_pytorch.FORM)
 
@@ -64,13 +64,6 @@ def _as_fractions(case: Case) -> Case:
     return replace(case, rois=table)
 
 
-def _cropped(case: Golden) -> Any:
-    crops = roialign_pytorch.crop_and_resize(
-        case.features, case.boxes, case.images, *case.size, extrapolation_value=0.5
-    )
-    return crops.transpose(0, 2, 3, 1)
-
-
 _CROP = System(
     "compat.roialign_pytorch.crop_and_resize",
     "compat.roialign_pytorch.crop_and_resize_backward",
@@ -80,7 +73,10 @@ _CROP = System(
     names=_NAMES,
     oracle=Oracle(CROP),
     asked={"operation": "crop_and_resize"},
-    goldens={"RoIAlign.pytorch crop_and_resize": Answer("tensorflow", "bilinear", _cropped)},
+    goldens={
+        "RoIAlign.pytorch crop_and_resize": Answer("tensorflow", "bilinear", options=boxes_of)
+    },
+    layers=("roialign_pytorch.CropAndResize",),
     compared={
         "roialign_pytorch.RoIAlign": Compared(
             boxes=_centres,
@@ -91,10 +87,6 @@ _CROP = System(
 )
 SYSTEMS = {
     "roialign_pytorch.crop_and_resize": _CROP,
-    "roialign_pytorch.CropAndResize": _CROP.only_called(
-        forward="compat.roialign_pytorch.CropAndResize.forward",
-        backward="compat.roialign_pytorch.CropAndResize.backward",
-    ),
     "roialign_pytorch.RoIAlign": _CROP.only_called(
         forward="compat.roialign_pytorch.RoIAlign.forward",
         backward="compat.roialign_pytorch.RoIAlign.backward",

@@ -11,11 +11,10 @@ import numpy as np
 from roipool.compat import detectron2, mmcv, mxnet, openvino
 from roipool.reference import ROI_ALIGN
 from roipool.systems import boxes, core
+from roipool.systems.case import Case
 from roipool.systems.oracles import single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
-from roipool.verification.case import Case
-from roipool.verification.released import Answer
-from roipool.verification.released import Case as Golden
+from roipool.systems.stored import Answer, Golden
 
 _ALIGN = core.SYSTEMS["roi_align_rotated"]
 _ALIGN_BY_DEGREES = _ALIGN._replace(fixed={"rounds_angle": True})
@@ -59,79 +58,22 @@ def _asks_for(**fixed: Any) -> Callable[[Case], Case]:
 # ---- Answers of released programs
 
 
-def _reach(case: Golden) -> Any:
+def _reach(golden: Golden) -> Any:
     """Return the largest distance of a sample from the centre of each box, in cells.
 
     A sine or cosine with another last bit moves a sample by one rounding for each cell.
     """
-    sides = np.maximum(np.abs(case.rois[:, 3:5]) * case.scale, 1)
+    sides = np.maximum(np.abs(golden.rois[:, 3:5]) * golden.scale, 1)
     return np.hypot(sides[:, 0], sides[:, 1]) / 2
 
 
-def _terms(case: Golden) -> Any:
-    return ((1 + _reach(case)) * np.abs(case.features).max())[:, None, None, None]
+def _terms(golden: Golden) -> Any:
+    return ((1 + _reach(golden)) * np.abs(golden.features).max())[:, None, None, None]
 
 
-def _gradient_terms(case: Golden) -> Any:
-    bins = np.abs(case.grad).sum(axis=(1, 2, 3))
-    return np.sum((1 + _reach(case)) * bins) / case.features.shape[1]
-
-
-def _mmcv(case: Golden) -> Any:
-    return mmcv.roi_align_rotated(
-        case.features,
-        case.rois,
-        case.size,
-        case.scale,
-        case.sampling,
-        case.aligned,
-        case.record["clockwise"],
-    )
-
-
-def _mmcv_gradient(case: Golden) -> Any:
-    return mmcv.roi_align_rotated_backward(
-        case.grad,
-        case.rois,
-        case.features.shape,
-        case.scale,
-        case.sampling,
-        case.aligned,
-        case.record["clockwise"],
-    )
-
-
-def _riroi_options(case: Golden) -> tuple[Any, ...]:
-    record = case.record
-    return case.scale, case.sampling, record["num_orientations"], record["clockwise"]
-
-
-def _riroi(case: Golden) -> Any:
-    options = _riroi_options(case)
-    return mmcv.riroi_align_rotated(case.features, case.rois, case.size, *options)
-
-
-def _riroi_gradient(case: Golden) -> Any:
-    options = _riroi_options(case)
-    return mmcv.riroi_align_rotated_backward(case.grad, case.rois, case.features.shape, *options)
-
-
-def _mxnet(case: Golden) -> Any:
-    return mxnet.contrib_RROIAlign(case.features, case.rois, case.size, case.scale, case.sampling)
-
-
-def _openvino(case: Golden) -> Any:
-    rows, columns = case.size
-    return openvino.ROIAlignRotated(
-        case.features,
-        case.rois[:, 1:],
-        case.images,
-        rows,
-        columns,
-        case.sampling,
-        case.scale,
-        case.record["clockwise"],
-    )
+def _gradient_terms(golden: Golden) -> Any:
+    bins = np.abs(golden.grad).sum(axis=(1, 2, 3))
+    return np.sum((1 + _reach(golden)) * bins) / golden.features.shape[1]
 
 
 # ---- The rows
@@ -158,11 +100,12 @@ _MMCV = _row(
     boxes=_in_radians,
     oracle=Oracle(_ALIGN, _asks_for(angle_unit="radians")),
     goldens={
-        "mmcv roi_align_rotated": Answer("mmcv_rotated", "rotated", _mmcv, terms=_terms),
+        "mmcv roi_align_rotated": Answer("mmcv_rotated", "rotated", terms=_terms),
         "mmcv roi_align_rotated gradient": Answer(
-            "mmcv_rotated", "rotated_grad", _mmcv_gradient, terms=_gradient_terms
+            "mmcv_rotated", "rotated_grad", "gradient", terms=_gradient_terms
         ),
     },
+    layers=("mmcv.RoIAlignRotated",),
     compared={
         "mmcv.roi_align_rotated": Compared(
             options={"aligned": True, "clockwise": False},
@@ -184,11 +127,12 @@ _MMCV_RIROI = _row(
     boxes=_in_radians,
     oracle=Oracle(_RIROI, _asks_for(angle_unit="radians")),
     goldens={
-        "mmcv riroi_align_rotated": Answer("mmcv_riroi", "riroi", _riroi, terms=_terms),
+        "mmcv riroi_align_rotated": Answer("mmcv_riroi", "riroi", terms=_terms),
         "mmcv riroi_align_rotated gradient": Answer(
-            "mmcv_riroi", "riroi_grad", _riroi_gradient, terms=_gradient_terms
+            "mmcv_riroi", "riroi_grad", "gradient", terms=_gradient_terms
         ),
     },
+    layers=("mmcv.RiRoIAlignRotated",),
 )
 _DETECTRON2 = _row(
     "compat.detectron2.ROIAlignRotated.forward",
@@ -206,7 +150,7 @@ _MXNET = _row(
     scales="up to 1",
     boxes=_in_degrees,
     oracle=Oracle(_ALIGN_BY_DEGREES, _asks_for(aligned=False, **_DEGREES)),
-    goldens={"mxnet contrib.RROIAlign": Answer("mxnet_rotated", "rotated", _mxnet, terms=_terms)},
+    goldens={"mxnet contrib.RROIAlign": Answer("mxnet_rotated", "rotated", terms=_terms)},
     compared={
         "mxnet.contrib_RROIAlign": Compared(
             boxes=boxes.with_angle_in_degrees,
@@ -224,7 +168,7 @@ _OPENVINO = _row(
     boxes=_with_indices,
     oracle=Oracle(_ALIGN, _asks_for(aligned=True, angle_unit="radians")),
     goldens={
-        "openvino ROIAlignRotated": Answer("openvino", "rotated", _openvino, terms=_terms),
+        "openvino ROIAlignRotated": Answer("openvino", "rotated", terms=_terms),
     },
     compared={
         "openvino.ROIAlignRotated": Compared(
@@ -239,13 +183,7 @@ _OPENVINO = _row(
 )
 SYSTEMS = {
     "mmcv.roi_align_rotated": _MMCV,
-    "mmcv.RoIAlignRotated": _MMCV.only_called(
-        forward="compat.mmcv.RoIAlignRotated.forward", backward=""
-    ),
     "mmcv.riroi_align_rotated": _MMCV_RIROI,
-    "mmcv.RiRoIAlignRotated": _MMCV_RIROI.only_called(
-        forward="compat.mmcv.RiRoIAlignRotated.forward", backward=""
-    ),
     "detectron2.ROIAlignRotated": _DETECTRON2.only_called(),  # a class, not a function
     "mxnet.contrib_RROIAlign": _MXNET,
     "openvino.ROIAlignRotated": _OPENVINO,

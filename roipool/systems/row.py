@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -12,11 +13,10 @@ from numpy.typing import NDArray
 from roipool._arguments import CORNERS, CROPS, Form
 from roipool._layout import groups_of_bins
 from roipool.reference import Rules
-from roipool.verification.case import FORMS, Case
-from roipool.verification.released import Answer
+from roipool.systems.case import FORMS, Case
+from roipool.systems.stored import Answer, Results
 
 FloatArray: TypeAlias = NDArray[np.float32]
-Results: TypeAlias = dict[str, NDArray[Any]]
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -28,6 +28,8 @@ class Compared(NamedTuple):
     row : str
         Key of the system in `SYSTEMS`; "" if only an installed library computes it. For entries
         within a row it is filled in when the rows are collected.
+    of_gradient : bool
+        Whether an entry within a row is of the row of the system's own gradient.
     options : mapping
         The fixed options.
     boxes : callable, optional
@@ -69,6 +71,7 @@ class Compared(NamedTuple):
     asked: Mapping[str, Any] = {}
     rules: Rules | None = None
     example: str = ""
+    of_gradient: bool = False
 
 
 class System(NamedTuple):
@@ -121,10 +124,10 @@ class System(NamedTuple):
         how many groups there are; without it each bin is a group.
     pyramid : function, optional
         Maps a list with one item per level to the functions' own collection. Its presence means
-        that the case's maps are divided among levels: see `roipool.verification.pyramids`.
+        that the case's maps are divided among levels: see `roipool.systems.pyramids`.
     is_volume : bool
         Whether the case's maps are volumes, its rows those of all planes: see
-        `roipool.verification.volumes`.
+        `roipool.systems.volumes`.
     argmax_is_of_batch : bool
         Whether an argmax is an index into the whole batch; results hold indices into single maps.
     mixes_gradients : bool
@@ -136,6 +139,14 @@ class System(NamedTuple):
     is_semantics : bool
         Whether other implementations can be compared with the system. Classes of `compat`,
         gradients without an oracle and pyramid operations only take part in random calls.
+    layers : tuple of str
+        The layers of `compat` that compute the forward, such as "mmcv.RoIPool". Each is a row of
+        its own, with the options that the layer takes.
+    gradient_options : tuple of str
+        Options of the system's own gradient, where that is not the derivative.
+    gradient : mapping
+        Fields of the row of the system's own gradient, where they differ: its backward, if the
+        oracle has none. There is such a row if this field or `gradient_options` is not empty.
     asked : mapping
         Fields of `roipool.tools.libraries.Task` for an installed library; empty if none has it.
     goldens : mapping
@@ -174,6 +185,9 @@ class System(NamedTuple):
     oracle: Oracle | None = None
     without_oracle: tuple[str, ...] = ()
     is_semantics: bool = True
+    layers: tuple[str, ...] = ()
+    gradient_options: tuple[str, ...] = ()
+    gradient: Mapping[str, Any] = {}
     asked: Mapping[str, Any] = {}
     goldens: Mapping[str, Answer] = {}
     stored: tuple[str, ...] = ()
@@ -203,8 +217,40 @@ class System(NamedTuple):
 
     def only_called(self, **changes: Any) -> System:
         """Return a changed copy that takes part only in random calls and their oracle's checks."""
-        nothing: dict[str, Any] = {"goldens": {}, "stored": (), "compared": {}}
+        nothing: dict[str, Any] = {
+            "goldens": {},
+            "compared": {},
+            "gradient": {},
+            **dict.fromkeys(("stored", "layers", "gradient_options"), ()),
+        }
         return self._replace(**{"is_semantics": False, **nothing, **changes})
+
+    @property
+    def own_gradient(self) -> System | None:
+        """The row of the system's own gradient, if it has one."""
+        if not self.gradient and not self.gradient_options:
+            return None
+        options = (*self.options, *self.gradient_options)
+        fixed = {key: value for key, value in self.fixed.items() if key not in options}
+        return self.only_called(**{"options": options, "fixed": fixed, **self.gradient})
+
+    def of_layer(self, name: str, layer: type) -> System:
+        """Return the row of a layer of `compat`, whose name may have a variant behind the class."""
+        path = f"compat.{name.partition(' ')[0]}"
+        taken = {
+            self.names.get(own, own)
+            for function in (layer, layer.forward)  # type: ignore[attr-defined]
+            for own in inspect.signature(function).parameters
+        }
+        return self.only_called(
+            forward=f"{path}.forward",
+            backward=f"{path}.backward" if hasattr(layer, "backward") else "",
+            box_gradient="",
+            offset_gradient="",
+            options=tuple(option for option in self.options if option in taken),
+            fixed={option: value for option, value in self.fixed.items() if option in taken},
+            returns=self.returns[:1],
+        )
 
 
 class Oracle(NamedTuple):

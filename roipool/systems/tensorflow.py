@@ -7,40 +7,21 @@ from typing import Any
 import numpy as np
 
 from roipool._dtypes import BYTES
-from roipool._types import Method
-from roipool.compat import tensorflow
 from roipool.reference import CROP_AND_RESIZE
 from roipool.systems import boxes, core
 from roipool.systems.oracles import CROP
 from roipool.systems.row import Compared, Oracle, System
-from roipool.verification.released import Answer, Case
+from roipool.systems.stored import Answer, Golden
 
 
-def _nhwc(array: Any) -> Any:
-    return array.transpose(0, 2, 3, 1)
+def _largest_slope(golden: Golden) -> float:
+    largest = np.abs(golden.grad).max() * np.abs(golden.features).max()
+    return float(largest * max(golden.features.shape[2:]))
 
 
-def _cropped(case: Case, method: Method) -> Any:
-    return tensorflow.crop_and_resize(
-        _nhwc(case.features), case.boxes, case.images, case.size, method, 0.5
-    )
-
-
-def _gradient(case: Case, method: Method) -> Any:
-    return tensorflow.crop_and_resize_backward(
-        _nhwc(case.grad), case.boxes, case.images, _nhwc(case.features).shape, np.float32, method
-    )
-
-
-def _box_gradient(case: Case) -> Any:
-    return tensorflow.crop_and_resize_backward_boxes(
-        _nhwc(case.grad), _nhwc(case.features), case.boxes, case.images
-    )
-
-
-def _largest_slope(case: Case) -> float:
-    largest = np.abs(case.grad).max() * np.abs(case.features).max()
-    return float(largest * max(case.features.shape[2:]))
+def boxes_of(golden: Golden) -> dict[str, Any]:
+    """Return the boxes as fractions, and what the answers' crops have outside the map."""
+    return {"boxes": golden.boxes, "extrapolation_value": 0.5}
 
 
 _CROP = System(
@@ -57,13 +38,20 @@ _CROP = System(
     oracle=Oracle(CROP),
     asked={"operation": "crop_and_resize"},
     goldens={
-        "tensorflow bilinear": Answer("tensorflow", "bilinear", lambda c: _cropped(c, "bilinear")),
+        "tensorflow bilinear": Answer("tensorflow", "bilinear", options=boxes_of),
         "tensorflow bilinear gradient": Answer(
-            "tensorflow", "bilinear_grad", lambda c: _gradient(c, "bilinear")
+            "tensorflow", "bilinear_grad", "gradient", options=boxes_of
         ),
-        "tensorflow bilinear box gradient": Answer(
-            "tensorflow", "bilinear_grad_boxes", _box_gradient, terms=_largest_slope
-        ),
+        **{
+            f"tensorflow {method} box gradient": Answer(
+                "tensorflow",
+                f"{method}_grad_boxes",
+                "box_gradient",
+                terms=_largest_slope,
+                options=boxes_of,
+            )
+            for method in ("bilinear", "nearest")
+        },
     },
     compared={
         "tensorflow.crop_and_resize": Compared(
@@ -85,14 +73,9 @@ SYSTEMS = {
             )
         ),
         goldens={
-            "tensorflow nearest": Answer(
-                "tensorflow", "nearest", lambda c: _cropped(c, "nearest"), True
-            ),
+            "tensorflow nearest": Answer("tensorflow", "nearest", exact=True, options=boxes_of),
             "tensorflow nearest gradient": Answer(
-                "tensorflow", "nearest_grad", lambda c: _gradient(c, "nearest")
-            ),
-            "tensorflow nearest box gradient": Answer(
-                "tensorflow", "nearest_grad_boxes", _box_gradient, terms=_largest_slope
+                "tensorflow", "nearest_grad", "gradient", options=boxes_of
             ),
         },
     ),

@@ -17,44 +17,17 @@ from roipool.reference import (
     BoxOnMap,
     box_in_cells,
 )
+from roipool.systems import pyramids
 from roipool.systems.boxes import PER_IMAGE
+from roipool.systems.case import Case
 from roipool.systems.core import LEVELS
 from roipool.systems.core import SYSTEMS as CORE
 from roipool.systems.oracles import ALIGN, POOL, from_lowest
-from roipool.systems.row import Compared, FloatArray, Oracle, Results, System, names_of
-from roipool.verification import pyramids
-from roipool.verification.case import Case
-from roipool.verification.released import Answer
-from roipool.verification.released import Case as Golden
+from roipool.systems.row import Compared, FloatArray, Oracle, System, names_of
+from roipool.systems.stored import Answer, Results
 
 _NAMES = names_of(torchvision.FORM)
 _LIBRARY = ("torchvision",)
-
-
-def _aligned(case: Golden) -> Any:
-    return torchvision.roi_align(
-        case.features, case.rois, case.size, case.scale, case.sampling or -1, case.aligned
-    )
-
-
-def _aligned_gradient(case: Golden) -> Any:
-    return torchvision.roi_align_backward(
-        case.grad, case.rois, case.features.shape, case.scale, case.sampling or -1, case.aligned
-    )
-
-
-def _pooled(case: Golden) -> tuple[Any, Any]:
-    pooled = torchvision.roi_pool(
-        case.features, case.rois, case.size, case.scale, return_argmax=True
-    )
-    assert isinstance(pooled, tuple)
-    return pooled
-
-
-def _pooled_gradient(case: Golden) -> Any:
-    return torchvision.roi_pool_backward(
-        case.grad, _pooled(case)[1], case.rois, case.features.shape
-    )
 
 
 def _nan_without_samples(case: Case, results: Results) -> Results:
@@ -110,12 +83,11 @@ _POOL = System(
     oracle=Oracle(POOL, finish=from_lowest),
     asked={"operation": "roi_pool"},
     goldens={
-        "torchvision roi_pool": Answer("torchvision", "pool", lambda c: _pooled(c)[0], True),
-        "torchvision roi_pool argmax": Answer(
-            "torchvision", "pool_argmax", lambda c: _pooled(c)[1], True
-        ),
-        "torchvision roi_pool gradient": Answer("torchvision", "pool_grad", _pooled_gradient, True),
+        "torchvision roi_pool": Answer("torchvision", "pool", exact=True),
+        "torchvision roi_pool argmax": Answer("torchvision", "pool_argmax", "argmax", exact=True),
+        "torchvision roi_pool gradient": Answer("torchvision", "pool_grad", "gradient", exact=True),
     },
+    layers=("torchvision.RoIPool",),
     compared={
         "torchvision.roi_pool": Compared(
             libraries=_LIBRARY, rules=ROI_POOL, example="torchvision.roi_pool(x, rois, 2)"
@@ -131,9 +103,10 @@ _ALIGN = System(
     oracle=Oracle(ALIGN),
     asked={"operation": "roi_align"},
     goldens={
-        "torchvision roi_align": Answer("torchvision", "align", _aligned),
-        "torchvision roi_align gradient": Answer("torchvision", "align_grad", _aligned_gradient),
+        "torchvision roi_align": Answer("torchvision", "align"),
+        "torchvision roi_align gradient": Answer("torchvision", "align_grad", "gradient"),
     },
+    layers=("torchvision.RoIAlign",),
     compared={
         "torchvision.roi_align": Compared(
             options={"aligned": False},
@@ -158,6 +131,8 @@ _PS_POOL = System(
     names=_NAMES,
     is_position_sensitive=True,
     oracle=Oracle(CORE["ps_roi_pool"]._replace(fixed={"rules": TORCHVISION_PS_ROI_POOL})),
+    layers=("torchvision.PSRoIPool",),
+    gradient_options=("exact_gradient",),
     compared={
         "torchvision.ps_roi_pool": Compared(
             is_listed=False,
@@ -175,6 +150,7 @@ _PS_ALIGN = System(
     names=_NAMES,
     is_position_sensitive=True,
     oracle=Oracle(CORE["ps_roi_align"], finish=_nan_without_samples),
+    layers=("torchvision.PSRoIAlign",),
     compared={
         # No rules: those of NaN for a flat box, and 0 for a reversed one, have no name.
         "torchvision.ps_roi_align": Compared(
@@ -198,24 +174,8 @@ _QUANTISED = System(
 SYSTEMS = {
     "torchvision.roi_pool": _POOL,
     "torchvision.roi_align": _ALIGN,
-    "torchvision.RoIAlign": _ALIGN.only_called(
-        forward="compat.torchvision.RoIAlign.forward",
-        backward="compat.torchvision.RoIAlign.backward",
-    ),
-    "torchvision.RoIPool": _POOL.only_called(
-        forward="compat.torchvision.RoIPool.forward", backward="", fixed={}, returns=("pooled",)
-    ),
     "torchvision.ps_roi_pool": _PS_POOL,
-    "torchvision.ps_roi_pool gradient": _PS_POOL.only_called(
-        options=("spatial_scale", "exact_gradient"), fixed={}
-    ),
-    "torchvision.PSRoIPool": _PS_POOL.only_called(
-        forward="compat.torchvision.PSRoIPool.forward", backward="", fixed={}
-    ),
     "torchvision.ps_roi_align": _PS_ALIGN,
-    "torchvision.PSRoIAlign": _PS_ALIGN.only_called(
-        forward="compat.torchvision.PSRoIAlign.forward", backward=""
-    ),
     "torchvision.qroi_align": _QUANTISED,
     "torchvision.MultiScaleRoIAlign": System(
         "compat.torchvision.MultiScaleRoIAlign.forward",

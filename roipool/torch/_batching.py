@@ -24,7 +24,8 @@ def rule(verb: str, call: Call) -> Rule:
     """Return the rule for a verb, which `call` computes without this batch."""
 
     def batched(info: Any, in_dims: Any, settings: Settings, *tensors: Any) -> Any:
-        # Their own batch dimension first; without calls one of zeros, which gradients pass.
+        # Their own batch dimension first. An empty batch is computed as one call of zeros, so that
+        # autograd sees it.
         size, dims, moved = max(info.batch_size, 1), in_dims[1:], list(tensors)
         for place, dim in enumerate(dims):
             if isinstance(tensors[place], Tensor) and dim is not None:

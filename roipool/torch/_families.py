@@ -192,9 +192,8 @@ class Family:
     def settings(self, placing: Sequence[Any], size: Any = (1, 1), filling: Any = 0.0) -> Settings:
         """Return the settings, checked.
 
-        Numbers of a program that is compiled may be symbols: they are only brought into the form of
-        the operator's schema. The operator checks them, when the program is traced and when it
-        runs.
+        Under torch.compile, sizes may be SymInts: they are only brought into the form of the
+        operator's schema. The operator checks them, when the program is traced and when it runs.
         """
         if any(isinstance(each, Tensor) for each in (size, *placing, filling)):
             raise TypeError("only maps, boxes and indices may be tensors")

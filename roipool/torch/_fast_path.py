@@ -1,8 +1,8 @@
 """Fast path of small calls: the CPU engine gets the addresses of plain tensors.
 
-It computes most calls as the kernels do: averages of contiguous maps on the CPU, of boxes in one
-table of the type of the computation. Any other call, and any call with an error, takes the usual
-way.
+It computes most calls as the kernels do: averages of contiguous maps, of boxes in one table of the
+type of the computation. Any other call, and any call with an error, takes the usual way. CUDA
+tensors have a fast path of their own, in ``_cuda``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor, get_num_threads
 from roipool._cpu import PreparedCall
 from roipool._definitions import BY_BIN
 from roipool._pooling import Pooling, is_kept
+from roipool.torch._cuda import SmallAverage
 from roipool.torch._families import ANY_AVERAGE, Settings, pooling_of
 
 # Types of maps, with their names for the engine and the type of a table of boxes.
@@ -31,11 +32,14 @@ class FastAverage:
 
     def __init__(self, pooling: Pooling, columns: int, *, cuts: bool = False) -> None:
         self._prepared = PreparedCall(pooling, columns, cuts=cuts)
+        self._on_gpu = SmallAverage(pooling, columns, cuts=cuts)
         self._columns = columns + 1
         self._size = pooling.output_size
 
     def __call__(self, features: Tensor, rois: Tensor) -> Tensor | None:
         """Return pooled values, or None if the call needs the usual path."""
+        if features.is_cuda and features.get_device() >= 0:  # which a subclass may only say
+            return self._on_gpu(features, rois)
         types = TYPES.get(features.dtype)
         if types is None or rois.dtype is not types[1]:
             return None

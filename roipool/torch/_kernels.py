@@ -24,7 +24,6 @@ from roipool.torch._fast_path import fast_average
 from roipool.torch._memory import (
     BYTES,
     FLOATS,
-    HOST,
     INTEGERS,
     Bridge,
     are_channels_last,
@@ -151,15 +150,27 @@ def average(
     *maps: Tensor,
 ) -> Tensor:
     """Pool maps by an average."""
-    if bridge is HOST and indices is None and levels is None:
-        fast = fast_average(settings)
-        pooled = None if fast is None else fast(maps[0], boxes)
-        if pooled is not None:
-            return pooled
+    pooled = small_average(settings, boxes, indices, levels, *maps)
+    if pooled is not None:
+        return pooled
     features, regions, pooling, out = _prepare(bridge, settings, boxes, indices, levels, maps)
     result = bridge.array(as_stored(out, pooling.layout == "NHWC"))
     bridge.engine().average(features, regions, pooling, result)
     return out
+
+
+def small_average(
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    *maps: Tensor,
+) -> Tensor | None:
+    """Return the result of `average` on the fast path, or None if the call needs the usual way."""
+    if indices is not None or levels is not None:
+        return None
+    fast = fast_average(settings)
+    return None if fast is None else fast(maps[0], boxes)
 
 
 def maximum(

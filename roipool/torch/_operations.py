@@ -134,7 +134,7 @@ class Operation:
             return self._make_plan((), *options)
 
     def _make_plan(self, types: tuple[Any, ...], /, *options: Any) -> Plan:
-        """Return a forward's plan; `types` distinguish equal options, of which some are invalid."""
+        """Return a forward's plan; `types` keeps 1, 1.0 and True apart in the cache."""
         given = dict(zip(self._option_names, options, strict=True))
         family, filling = self._family(given), given.get(str(self.op.filling), 0.0)
         settings = family.settings(placing(family, given), given[self.op.size], filling)

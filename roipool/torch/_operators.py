@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from roipool._errors import with_name
 from roipool.torch._cuda import CUDA
 from roipool.torch._families import FAMILIES, VERBS, Family
-from roipool.torch._kernels import KERNELS
+from roipool.torch._kernels import KERNELS, average, small_average
 from roipool.torch._memory import HOST, Bridge
 
 LIBRARY = torch.library.Library("roipool", "DEF")
@@ -26,8 +26,25 @@ LIBRARY = torch.library.Library("roipool", "DEF")
 BRIDGES: dict[str, Bridge] = {"CPU": HOST, "CUDA": CUDA}
 
 
+# What returns the result of a computation's small calls, without a bridge; of others None.
+SMALL_CALLS: dict[Callable[..., Any], Callable[..., Any]] = {average: small_average}
+
+
 def on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that computes on the device of its first tensor or list of tensors."""
+    general, small = _on_device(bridge, compute), SMALL_CALLS.get(compute)
+    if small is None or (bridge is HOST and compute is average):  # which tries it itself
+        return general
+
+    def computed(*args: Any) -> Any:
+        result = small(*args)
+        return general(*args) if result is None else result
+
+    return computed
+
+
+def _on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function for calls that are not small."""
     if bridge is HOST:
         return functools.partial(compute, bridge)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import importlib
 import math
 from contextlib import ExitStack
@@ -16,10 +17,12 @@ from roipool._definitions import Definition
 from roipool._dtypes import FLOATS
 from roipool._layout import Shape4
 from roipool.compat import _conventions as conventions
-from roipool.torch._families import FAMILIES, Family, Settings
+from roipool.torch._families import FAMILIES, Family, Settings, pooling_of
+from roipool.torch._fast_path import FastAverage
 from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
 from roipool.torch._mask_overrides import replace_masks_of_torchvision
 from roipool.torch._memory import Bridge, is_channels_last
+from roipool.torch._operators import SMALL_CALLS
 from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
 from roipool.torch._torchvision_pyramids import replace_pooling
 
@@ -68,6 +71,31 @@ def roi_align(
     size = (pooled_height, pooled_width)
     settings = Settings(ROI_ALIGN, (spatial_scale, sampling, aligned), size)
     return average(bridge, settings, *_boxes(rois), input)
+
+
+def small_roi_align(
+    input: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Tensor | None:
+    """Return the result of ``torchvision::roi_align`` on the fast path, or None."""
+    sampling = (max(sampling_ratio, 0),) * 2
+    placing = spatial_scale, sampling, aligned
+    return fast_roi_align(placing, (pooled_height, pooled_width))(input, rois)
+
+
+@functools.lru_cache(maxsize=256)
+def fast_roi_align(placing: tuple[Any, ...], size: tuple[int, int]) -> FastAverage:
+    """Return the fast path of some options; batch indices are cut to whole numbers."""
+    pooling = pooling_of(ROI_ALIGN, False, size, placing)
+    return FastAverage(pooling, ROI_ALIGN.op.columns, cuts=True)
+
+
+SMALL_CALLS[roi_align] = small_roi_align
 
 
 def roi_align_backward(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -11,16 +12,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from roipool._dtypes import BYTES
-from roipool.systems import SYSTEMS, System
-
-from . import volumes
-from .case import STORAGES, Array, Case, dtypes, in_layout
-from .pyramids import divided, joined
+from roipool.systems import SYSTEMS, System, volumes
+from roipool.systems.case import STORAGES, Array, Case, dtypes, in_layout
+from roipool.systems.pyramids import divided, joined
 
 Results: TypeAlias = dict[str, Array]
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """One call of a function: its name in `roipool`, its arguments, and names for its results."""
 
     function: str
@@ -33,7 +32,7 @@ def run(
     library: Any,
     operation: System | None = None,
     *,
-    calls: list[Call] | None = None,
+    calls: list[FunctionCall] | None = None,
     **more: Any,
 ) -> Results:
     """Call a system's forward and backward functions.
@@ -47,7 +46,7 @@ def run(
     operation : System, optional
         The system to call; by default the case's.
     calls : list, optional
-        A list to which each `Call` is appended.
+        A list to which each `FunctionCall` is appended.
     **more
         Arguments that replace the case's, such as `argmax`.
 
@@ -76,8 +75,10 @@ def run(
         if "out" in arguments:
             arguments["out"] = _result_array(case, out_shape)
         if calls is not None:
-            calls.append(Call(function, arguments, returns))
-        returned = function_of(library, function)(**arguments)
+            calls.append(FunctionCall(function, arguments, returns))
+        with warnings.catch_warnings():  # fractions that look like pixels are drawn, too
+            warnings.filterwarnings("ignore", ".* all end at more than")
+            returned = function_of(library, function)(**arguments)
         returned = returned if isinstance(returned, tuple) else (joined(returned, case.layout),)
         if arguments.get("out") is not None and returned[0] is not arguments["out"]:
             raise AssertionError(f"{function} does not return its out")
@@ -136,11 +137,11 @@ def function_of(library: Any, name: str) -> Any:
     for part in path:
         library = getattr(library, part)
     is_class = inspect.isclass(library)
-    return _method(library, last) if is_class else getattr(library, last)
+    return method_of(library, last) if is_class else getattr(library, last)
 
 
 @cache
-def _method(kind: type, name: str) -> Any:
+def method_of(kind: type, name: str) -> Any:
     """Return a function that constructs an object and calls one of its methods."""
     of_class = inspect.signature(kind).parameters
     _, *of_method = inspect.signature(getattr(kind, name)).parameters.values()  # without self

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from roipool.systems import SYSTEMS, System
+from roipool.systems.case import Array, Case, channel_group
 
-from .case import Array, Case, channel_group
 from .generate import Geometry, work_of
 from .options import drawn_options
 
@@ -354,7 +354,7 @@ ENTRIES = [
         boxes_on(
             0,
             *((0, 0, 12, 5), (-9, -7, 30, 28), (2, 1, 29, 60)),
-            # Of one sample a bin, some lie on a cell, which is padded, and others do not.
+            # With one sample per bin, some samples lie on a cell, which is padded.
             *((x, 0.3, x + 13.5, 19.7) for x in (0.75, 1.25)),
         ),
         shape=(1, 3, 20, 31),

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import roipool
-from roipool.systems import SYSTEMS
+from roipool.systems import SYSTEMS, volumes
+from roipool.systems.case import Case, dtypes, in_layout
+from roipool.systems.pyramids import joined
 from roipool.verification.tolerance import Comparison
 
-from . import volumes
-from .call import Call, Results, run
-from .case import Case, dtypes, in_layout
+from .call import FunctionCall, Results, run
 from .oracle import against_oracle, problem_of_types
-from .pyramids import joined
 from .relations import RELATIONS, Relation
 
 ORACLE, CALL = "oracle", "call"  # subjects of findings, besides the names of relations
@@ -67,7 +66,7 @@ def check(
     subject = CALL
     before = library.get_num_threads()
     library.set_num_threads(case.threads)
-    calls: list[Call] = []
+    calls: list[FunctionCall] = []
     try:
         got = run(case, library, calls=calls)
         if CALL in with_what:
@@ -93,7 +92,7 @@ def _verdict(problem: str | None) -> Comparison:
     return Comparison(1, 1 - wrong, wrong, float(np.inf) if wrong else 0.0, problem)
 
 
-def _misuse(case: Case, got: Results, calls: Sequence[Call]) -> str | None:
+def _misuse(case: Case, got: Results, calls: Sequence[FunctionCall]) -> str | None:
     """Return the problem with result types, missing results or modified inputs, or None."""
     given = {
         "features": case.maps.astype(dtypes()[case.dtype]),

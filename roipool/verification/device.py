@@ -14,8 +14,9 @@ import numpy as np
 
 import roipool
 from roipool._dtypes import FLOATS
+from roipool.systems.case import Array, dtypes
 
-from .case import Array, dtypes
+from .call import method_of
 
 Put = Callable[[Array], Any]
 Get = Callable[[Any], Array]
@@ -43,14 +44,20 @@ class OnDevice:
         if isinstance(found, ModuleType):
             return OnDevice(found, self._put, self._get)
         if inspect.isclass(found):
-            return lambda *args, **kwargs: OnDevice(found(*args, **kwargs), self._put, self._get)
-        return self._on_device(found) if callable(found) else found
+            return ClassOnDevice(found, self)
+        return self.on_device(found) if callable(found) else found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
-        return self._on_device(self._wrapped)(*args, **kwargs)
+        return self.on_device(self._wrapped)(*args, **kwargs)
 
-    def _on_device(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def of_object(self, wrapped: Any) -> OnDevice:
+        """Wrap another object, for the same device."""
+        return OnDevice(wrapped, self._put, self._get)
+
+    def on_device(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of NumPy arrays that computes on the device."""
+
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             by_name = {name: self._to_device(value) for name, value in kwargs.items()}
@@ -67,6 +74,20 @@ class OnDevice:
         if isinstance(result, (tuple, list)):
             return type(result)(map(self._to_host, result))
         return self._get(result) if hasattr(result, "dtype") else result
+
+
+class ClassOnDevice:
+    """Wraps a class: its objects, and its methods as functions that make an object first."""
+
+    def __init__(self, kind: type, library: OnDevice) -> None:
+        self._kind, self._library = kind, library
+
+    def __getattr__(self, name: str) -> Any:
+        return self._library.on_device(method_of(self._kind, name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> OnDevice:
+        """Return an object."""
+        return self._library.of_object(self._kind(*args, **kwargs))
 
 
 class Device(NamedTuple):

@@ -10,10 +10,19 @@ import numpy as np
 
 from roipool._dtypes import BYTES
 from roipool.systems import SYSTEMS, System
+from roipool.systems.case import (
+    STORAGES,
+    WRITABLE,
+    Array,
+    Case,
+    channel_group,
+    dtypes,
+    held,
+    pooled_dtype,
+)
+from roipool.systems.volumes import MOST_PLANES
 
-from .case import STORAGES, WRITABLE, Array, Case, channel_group, dtypes, held, pooled_dtype
 from .options import Random, drawn_options
-from .volumes import MOST_PLANES
 
 # Samples that the oracle visits in a call: a typical budget, and the most.
 USUAL_WORK, GREATEST_WORK = 40, 12_000
@@ -23,7 +32,7 @@ FAR = 1e30  # replaces infinity, so that estimates of work are finite
 Option = TypeVar("Option")
 
 
-class Limits(NamedTuple):
+class SizeLimits(NamedTuple):
     """Limits of a call: cells along an axis, boxes, and elements of the maps or pooled values."""
 
     side: int
@@ -31,7 +40,11 @@ class Limits(NamedTuple):
     numbers: int
 
 
-TINY, SMALL, LARGE = Limits(12, 3, 1_500), Limits(70, 40, 30_000), Limits(250, 150, 80_000)
+TINY, SMALL, LARGE = (
+    SizeLimits(12, 3, 1_500),
+    SizeLimits(70, 40, 30_000),
+    SizeLimits(250, 150, 80_000),
+)
 
 
 class Geometry(NamedTuple):
@@ -129,7 +142,7 @@ def _geometry(
     operation: System,
     options: Mapping[str, Any],
     real: type[np.floating[Any]],
-    limits: Limits,
+    limits: SizeLimits,
 ) -> Geometry:
     images, channels = _log_uniform(rng, 1, 3), _channels(rng, limits is LARGE)
     height, width = (_extent(rng, limits.side) for _ in range(2))

@@ -13,12 +13,11 @@ import numpy as np
 
 import roipool
 from roipool import _cpu
-from roipool.systems import ANSWERS
+from roipool.systems.case import LAYOUTS, STORAGES, Case, with_channels
 from roipool.systems.core import OPERATIONS
-from roipool.verification.released import Answer
+from roipool.verification.released import FOLDER, PROGRAMS, ReleasedProgram
 from roipool.verification.tolerance import Comparison
 
-from .case import LAYOUTS, STORAGES, Case, with_channels
 from .catalogue import ENTRIES, Entry, large_entry, tall_entry
 from .check import CALL, ORACLE, check, subjects
 from .device import Device, device
@@ -271,14 +270,16 @@ def _using(instruction_set: str) -> Iterator[None]:
         _cpu.use_instruction_set(before)
 
 
-def against_programs(place: Device, name: str, programs: Mapping[str, Answer] = ANSWERS) -> Tally:
+def against_programs(
+    place: Device, name: str, programs: Mapping[str, ReleasedProgram] = PROGRAMS
+) -> Tally:
     """Compare compat with the stored answers of released programs."""
     tally = Tally(name)
     try:
-        for program, answer in programs.items():
-            for case in answer.cases():
-                comparison = answer.compare(case, place.put, place.get)
-                tally.add(f"{program}, case {case.number}", comparison)
+        for title, program in programs.items():
+            for golden in program.answer.goldens(FOLDER):
+                comparison = program.agreement(golden, place.library)
+                tally.add(f"{title}, case {golden.number}", comparison)
     except Exception as error:  # noqa: BLE001 - any exception is a problem of the installation
         tally.problems.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
     return tally.closed()

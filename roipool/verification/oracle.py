@@ -18,11 +18,11 @@ import numpy as np
 
 from roipool import reference
 from roipool.systems import SYSTEMS, Oracle, Results, System, oracle_of
+from roipool.systems.case import Array, Case, dtypes
 from roipool.systems.oracles import LOWEST_FLOAT32
 from roipool.verification.tolerance import Comparison, compare
 
 from .call import run
-from .case import Array, Case, dtypes
 
 Slack: TypeAlias = Callable[[str, Array], Array | float]
 # Number of calls whose oracle answers are cached: calls that differ only in type, layout,

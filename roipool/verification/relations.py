@@ -14,10 +14,10 @@ from roipool._dtypes import BYTES, allowed_dtypes
 from roipool._settings import NON_TEMPORAL_BYTES
 from roipool.systems import SYSTEMS, System
 from roipool.systems.boxes import PER_IMAGE
+from roipool.systems.case import Array, Case, channels_of_maps, dtypes, held, with_channels
 from roipool.verification.tolerance import Comparison, compare, compare_bits
 
 from .call import Results, known_arguments, run, to_nchw
-from .case import Array, Case, channels_of_maps, dtypes, held, with_channels
 from .oracle import (
     SLOPES,
     bin_value_of,
@@ -79,7 +79,7 @@ def _absolute(case: Case) -> Case:
     maps = np.nan_to_num(np.abs(case.maps), nan=0.0, posinf=0.0)
     if not _is_average(case) and len(SYSTEMS[case.operation].returns) == 1:
         maps = case.maps
-    # Of bytes, the least has no absolute value.
+    # The least int8 has no absolute value.
     return replace(case, dtype=case.pooled_dtype, maps=maps, grad=np.abs(case.grad), out="new")
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 from roipool._layout import VolumeLayout, height_width, merged_shape
-from roipool.verification.volumes import OF_VOLUMES as OF_VOLUMES
+from roipool.systems.volumes import OF_VOLUMES as OF_VOLUMES
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
 SMALL = (2, 3, 4, 5)
@@ -36,7 +36,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Case:
+class OperationCase:
     """A variant of an operation, with the options that determine its samples."""
 
     op: Op
@@ -139,7 +139,7 @@ def offsets_of_bins(count: int, rows: int, columns: int, layout: str, on_gpu: bo
     return importlib.import_module("cupy").asarray(values) if on_gpu else values
 
 
-class DeformedCase(Case):
+class DeformedCase(OperationCase):
     """An operation whose bins are moved, by offsets that follow from their numbers."""
 
     def offsets(self, like: Any, boxes: Any, size: Any, layout: str = "NCHW", **_: Any) -> Any:
@@ -207,7 +207,7 @@ def is_per_image(boxes: Any) -> bool:
     return isinstance(boxes, (list, tuple)) and not isinstance(boxes[0], list)
 
 
-class PyramidCase(Case):
+class PyramidCase(OperationCase):
     """An operation on pyramids as a function of the first map, from which the second is derived."""
 
     def pyramid(self, features: Any, layout: str = "NCHW") -> list[Any]:
@@ -240,7 +240,7 @@ class PyramidCase(Case):
         return super().box_gradient(grad, maps, boxes, indices, levels=self.levels(boxes), **more)
 
 
-class VolumeCase(Case):
+class VolumeCase(OperationCase):
     """An operation on volumes as a function of maps, whose rows are those of two planes."""
 
     @property
@@ -309,13 +309,13 @@ def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
     return array.__array_namespace__().reshape(array, shape)
 
 
-def kind_of(op: Op) -> type[Case]:
+def kind_of(op: Op) -> type[OperationCase]:
     """Return the class of an operation's cases."""
     if op.forward in PYRAMID_OPS:
         return PyramidCase
     if op.is_of_volumes:
         return VolumeCase
-    return DeformedCase if op.is_deformable else Case
+    return DeformedCase if op.is_deformable else OperationCase
 
 
 def _every(ops: Mapping[str, Op]) -> list[Any]:
@@ -329,10 +329,10 @@ def _every(ops: Mapping[str, Op]) -> list[Any]:
     ]
 
 
-CASES: list[Case] = _every(OPS)
+CASES: list[OperationCase] = _every(OPS)
 PYRAMID_CASES: list[PyramidCase] = _every(PYRAMID_OPS)
 VOLUME_CASES: list[VolumeCase] = _every(VOLUME_OPS)
-ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]
+ALL_CASES: list[OperationCase] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]
 
 
 def maps(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Array:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from _support.backends import Backend
 from _support.pairwise import each
+from roipool.systems.case import LAYOUTS as LAYOUTS
+from roipool.systems.case import in_layout as in_layout
 from roipool.systems.core import OPERATIONS as OPERATIONS
 from roipool.systems.core import VARIANTS as VARIANTS
 from roipool.verification.call import to_nchw as to_nchw
-from roipool.verification.case import LAYOUTS as LAYOUTS
-from roipool.verification.case import in_layout as in_layout
 from roipool.verification.catalogue import ENTRIES
 
 Array = NDArray[Any]

@@ -12,7 +12,7 @@ from roipool._cuda import launch
 from roipool._cuda.partition import Limits, Sizes
 from roipool._definitions import Definition, Depth
 from roipool._pooling import Pooling
-from roipool.verification.case import Array, in_layout
+from roipool.systems.case import Array, in_layout
 
 from .backends import Backend
 from .catalogue import shape_in_layout

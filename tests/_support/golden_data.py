@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from roipool.verification.released import Case, cases
+from roipool.systems import stored
+from roipool.systems.stored import Golden
 from roipool.verification.tolerance import Array
 
-__all__ = ["FOLDER", "Array", "Arrays", "Case", "goldens", "recorded"]
+__all__ = ["FOLDER", "Array", "Arrays", "Golden", "goldens", "recorded"]
 
 Arrays = dict[str, Any]
 FOLDER = Path(__file__).parents[1] / "data" / "goldens"
 
 
-def goldens(system: str, name: str) -> Iterator[Case]:
-    """Yield the cases of `system` with an answer `name`, at least one."""
-    found = [case for case in cases(system, FOLDER) if name in case.answers]
+def goldens(system: str, name: str) -> Iterator[Golden]:
+    """Yield the calls of `system` with an answer `name`, at least one."""
+    found = [golden for golden in stored.goldens(system, FOLDER) if name in golden.answers]
     if not found:
         raise KeyError(f"no case of {system} holds {name}")
     yield from found

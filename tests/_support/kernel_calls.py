@@ -15,7 +15,7 @@ import numpy as np
 from roipool._cuda.source import kernel_source
 from roipool._definitions import PYRAMID_OPS
 from roipool.systems import SYSTEMS
-from roipool.verification.case import Array, Case
+from roipool.systems.case import Array, Case
 from roipool.verification.catalogue import Entry
 
 from .backends import Backend

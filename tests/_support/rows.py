@@ -10,8 +10,8 @@ import numpy as np
 import roipool
 from _support.compare import Array
 from roipool.systems import SYSTEMS
-from roipool.verification.call import Call, function_of, run
-from roipool.verification.case import Case
+from roipool.systems.case import Case
+from roipool.verification.call import FunctionCall, function_of, run
 from roipool.verification.generate import draw
 
 ROWS = [name for name, row in SYSTEMS.items() if row.forward.startswith("compat.")]
@@ -76,7 +76,7 @@ def calls_of(
     """Yield the calls of a few cases, some with several images and boxes."""
     operation = SYSTEMS[row].only_forward if only_forward else SYSTEMS[row]
     for case in _cases(row, dtype):
-        calls: list[Call] = []
+        calls: list[FunctionCall] = []
         run(case, roipool, operation, calls=calls)
         for each in calls:
             given = {name: value for name, value in each.arguments.items() if name != "out"}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .cases import Case
+from .cases import OperationCase
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "frameworks.md"
@@ -25,7 +25,7 @@ def written(name: str) -> str:
     return text[text.index(begin) + len(begin) : text.index(end)]
 
 
-def made(prefix: str, columns: Columns, rows: Iterable[Case]) -> str:
+def made(prefix: str, columns: Columns, rows: Iterable[OperationCase]) -> str:
     """Generate the table from the tests in files whose names begin with `prefix`."""
     cases = {name: _cases_of(prefix, name) for column in columns.values() for name in column}
     lines = ["| operation | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]

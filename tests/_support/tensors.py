@@ -18,8 +18,8 @@ __all__ = [
     "PYRAMID_CASES",
     "SIZE",
     "VOLUME_CASES",
-    "Case",
-    "VolumeCase",
+    "TensorCase",
+    "VolumeTensorCase",
     "maps",
     "to_numpy",
 ]
@@ -33,7 +33,7 @@ DTYPES = {
 FORMATS = {"channels first": torch.contiguous_format, "channels last": torch.channels_last}
 
 
-class Case(cases.Case):
+class TensorCase(cases.OperationCase):
     """A variant of an operation, with the options that determine its samples, and tensors."""
 
     def boxes(self, count: int = 5, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
@@ -59,7 +59,7 @@ def moved_bins(like: Tensor, boxes: Any, size: Any, layout: str = "NCHW") -> Ten
     return offsets.permute(0, 2, 3, 1) if layout == "NHWC" else offsets
 
 
-class DeformedCase(Case, cases.DeformedCase):
+class DeformedTensorCase(TensorCase, cases.DeformedCase):
     """An operation whose bins are moved, with tensors."""
 
     def offsets(self, like: Any, boxes: Any, size: Any, layout: str = "NCHW", **_: Any) -> Any:
@@ -73,7 +73,7 @@ class DeformedCase(Case, cases.DeformedCase):
         return torch.cat([boxes, offsets.to(boxes.dtype)], 1).detach()
 
 
-class PyramidCase(Case, cases.PyramidCase):
+class PyramidTensorCase(TensorCase, cases.PyramidCase):
     """An operation on pyramids, with tensors."""
 
     def levels(self, boxes: Any) -> Tensor:
@@ -81,23 +81,24 @@ class PyramidCase(Case, cases.PyramidCase):
         return torch.arange(boxes.shape[0], device=boxes.device) % 2
 
 
-class VolumeCase(Case, cases.VolumeCase):
+class VolumeTensorCase(TensorCase, cases.VolumeCase):
     """An operation on volumes, with tensors."""
 
 
-CASES: list[Case] = [
-    (DeformedCase if each.op.is_deformable else Case)(
+CASES: list[TensorCase] = [
+    (DeformedTensorCase if each.op.is_deformable else TensorCase)(
         each.op, each.variant, each.name, each.adaptive
     )
     for each in cases.CASES
 ]
 PYRAMID_CASES = [
-    PyramidCase(each.op, each.variant, each.name, each.adaptive) for each in cases.PYRAMID_CASES
+    PyramidTensorCase(each.op, each.variant, each.name, each.adaptive)
+    for each in cases.PYRAMID_CASES
 ]
 VOLUME_CASES = [
-    VolumeCase(each.op, each.variant, each.name, each.adaptive) for each in cases.VOLUME_CASES
+    VolumeTensorCase(each.op, each.variant, each.name, each.adaptive) for each in cases.VOLUME_CASES
 ]
-ALL_CASES: list[Case] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]
+ALL_CASES: list[TensorCase] = [*CASES, *PYRAMID_CASES, *VOLUME_CASES]
 
 
 def maps(

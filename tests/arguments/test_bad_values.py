@@ -30,7 +30,7 @@ nan, inf = float("nan"), float("inf")
 
 # ---- Bad values of every argument, which each operation must reject
 
-# Of Microsoft's compiler, and on Apple's processors, a long double is a double.
+# With Microsoft's compiler, and on Apple's processors, a long double is a double.
 LONG_DOUBLES = (
     [(FEATURES.astype(np.longdouble), TypeError)] if np.finfo(np.longdouble).bits > 64 else []
 )
@@ -237,8 +237,8 @@ BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
     "roi_align_backward": [(SAMPLES, ValueError)],
 }
 
-# Of operations on several maps, where an argument of that name is another. Of a wrong number of
-# maps the error names the scales.
+# Arguments that differ for operations on several maps. For a wrong number of maps, the error names
+# the scales.
 BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
     "features": [
         *(([FEATURES, value], error) for value, error in (*NOT_MAPS, *BYTES)),
@@ -279,7 +279,7 @@ BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
 }
 
 
-# Of operations on volumes, whose arrays and options have an axis more.
+# Arguments that differ for operations on volumes: arrays and options have one more axis.
 BAD_OF_VOLUMES: dict[str, list[tuple[Any, type[Exception]]]] = {
     "features": [
         *((value, error) for value, error in NOT_MAPS if error is TypeError),

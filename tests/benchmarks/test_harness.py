@@ -20,7 +20,7 @@ from harness.workloads import WORKLOADS, changed, task_of
 
 import roipool
 from roipool import reference
-from roipool.tools.libraries import LIBRARIES, Level, Library, Task, prepared
+from roipool.tools.libraries import LIBRARIES, InstalledLibrary, LevelTask, Task, prepared
 
 ONE = "--boxes 3 --channels 2 --repeat 2 --workload W4a --ops roi_pool".split()
 
@@ -34,7 +34,7 @@ class Here(Cpu):
         return floor.memory_bandwidth(threads, 1 << 16)
 
 
-class Stub(Library):
+class Stub(InstalledLibrary):
     """A library that returns roipool's results plus an offset."""
 
     modules, operations, layouts = ("numpy",), ("roi_pool",), ("NCHW", "NHWC")
@@ -50,7 +50,9 @@ class Stub(Library):
         return [result + result.dtype.type(self.offset) for result in results]
 
 
-def rows_of(stub: type[Library], *arguments: str, device: type[Cpu] = Here) -> list[dict[str, Any]]:
+def rows_of(
+    stub: type[InstalledLibrary], *arguments: str, device: type[Cpu] = Here
+) -> list[dict[str, Any]]:
     arguments = (*ONE, "--peers", "stub", *arguments, "--json", "out.json")
     assert bench.main(arguments, {**LIBRARIES, "stub": stub}, lambda backend: device()) == 0
     rows: list[dict[str, Any]] = strict_json("out.json")["rows"]
@@ -156,7 +158,7 @@ def test_compulsory_bytes_by_hand(
 ) -> None:
     rois = np.array([[0, 2, 0, 4, 4]], np.float32)
     for layout, shape in (("NCHW", (1, 2, 5, 6)), ("NHWC", (1, 5, 6, 2))):
-        levels = [Level(np.zeros(shape, np.float32), rois, None, 0.5)]
+        levels = [LevelTask(np.zeros(shape, np.float32), rois, None, 0.5)]
         task = Task(operation, backward, "avg", argmax, (2, 2), 1, False, layout, levels)
         assert floor.compulsory_bytes(task) == expected
 
@@ -167,7 +169,7 @@ def test_our_call_is_what_the_task_says(sampling: int, aligned: bool) -> None:
     x, grad = rng.standard_normal((2, 3, 9, 11)), rng.standard_normal((4, 3, 2, 4))
     corners = np.sort(rng.uniform(0, 18, (4, 2, 2)), axis=1).reshape(4, 4)
     rois = np.concatenate([[[0], [0], [1], [1]], corners], axis=1)
-    levels, place = [Level(x, rois, grad, 0.5)], (0.5, sampling)
+    levels, place = [LevelTask(x, rois, grad, 0.5)], (0.5, sampling)
     for backward, expected in (
         (False, reference.roi_align(x, rois, (2, 4), *place, aligned=aligned)),
         (True, reference.roi_align_backward(grad, rois, x.shape, *place, aligned=aligned)),

@@ -107,7 +107,7 @@ def test_the_playground_is_small() -> None:
 
 @pytest.mark.parametrize("count", [1, 200])
 def test_the_page_of_a_comparison_is_small(count: int) -> None:
-    """Of many boxes, it contains those on which systems differ most."""
+    """It contains the boxes on which systems differ most."""
     corners = np.random.default_rng(0).uniform(-20, 240, (count, 4))
     np.save("boxes.npy", np.sort(corners.reshape(count, 2, 2), axis=1).reshape(count, 4))
     assert main(["compare", "--boxes", "boxes.npy", "--html", "page.html"]) == 0

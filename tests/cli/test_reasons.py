@@ -14,7 +14,7 @@ from roipool.reference import Rules
 from roipool.systems import RULES
 from roipool.tools.compare.differences import compare
 from roipool.tools.compare.engines import ENGINES, row_of
-from roipool.tools.compare.evaluation import Place, pooled_value
+from roipool.tools.compare.evaluation import BinOnMap, pooled_value
 from roipool.tools.compare.problem import Compute, Options, Problem
 from roipool.tools.compare.reasons import Verdict, explain
 from roipool.tools.compare.systems import INSTALLED, SYSTEMS, VOLUME_SYSTEMS
@@ -91,7 +91,7 @@ def test_rules_give_what_engines_compute(
         k, channel, row, column = place
         image = problem.features[int(problem.rois[k, 0]), channel]
         box = problem.rois[k, 1:]
-        value = pooled_value(RULES[name], Place(image, box, (row, column), options))
+        value = pooled_value(RULES[name], BinOnMap(image, box, (row, column), options))
         assert value == pytest.approx(float(got[place]), abs=1e-5), (place, box)
 
 
@@ -202,7 +202,7 @@ def test_rounding_and_one_cell_more() -> None:
         def compute(given: Problem, part: str, rules: Rules = rules) -> Any:
             box, image = given.rois[0, 1:], given.features[0]
             values = [
-                pooled_value(rules, Place(plane, box, (0, 0), given.options)) for plane in image
+                pooled_value(rules, BinOnMap(plane, box, (0, 0), given.options)) for plane in image
             ]
             return np.array(values, np.float32).reshape(1, 2, 1, 1)
 
@@ -273,7 +273,7 @@ def test_maps_that_are_not_finite(bad: float) -> None:
     for name in sorted(SYSTEMS.keys() - {"onnx.MaxRoiPool"} - COUNTED):
         got = on_cpu(name)(problem, "forward")[0, 0]
         for place in np.ndindex(got.shape):
-            one = Place(problem.features[0, 0], problem.rois[0, 1:], place, problem.options)
+            one = BinOnMap(problem.features[0, 0], problem.rois[0, 1:], place, problem.options)
             np.testing.assert_allclose(pooled_value(RULES[name], one), got[place], atol=1e-5)
     with np.errstate(all="ignore"):
         for name in SYSTEMS.keys() - COUNTED:
@@ -300,7 +300,7 @@ def test_rotated_boxes(options: Options) -> None:
     got = on_cpu(name)(problem, "forward")
     for k, channel, row, column in np.ndindex(got.shape):
         image = problem.features[int(problem.rois[k, 0]), channel]
-        place = Place(image, problem.rois[k, 1:], (row, column), options)
+        place = BinOnMap(image, problem.rois[k, 1:], (row, column), options)
         assert pooled_value(RULES[name], place) == pytest.approx(
             float(got[k, channel, row, column]), abs=1e-5
         )

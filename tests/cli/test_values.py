@@ -130,7 +130,7 @@ def five() -> list[str]:
     return ["compare", "map.npy", "--boxes", "boxes.csv", "--output-size", "2"]
 
 
-# Of a report in which the numbers were 3 4 8 9, and 0 1 5 6 expected.
+# The report of the numbers 3 4 8 9, where 0 1 5 6 were expected.
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -20,7 +20,7 @@ from roipool.systems import RULES, shown_name
 from roipool.systems import SYSTEMS as ROWS
 from roipool.tools.compare import slices
 from roipool.tools.compare.engines import ENGINES
-from roipool.tools.compare.evaluation import NotExplainedError, Place, pooled_value
+from roipool.tools.compare.evaluation import BinOnMap, NotExplainedError, pooled_value
 from roipool.tools.compare.inputs import FeatureMap
 from roipool.tools.compare.problem import PARTS, Options, Problem, Unavailable
 from roipool.tools.compare.reasons import explain
@@ -293,7 +293,7 @@ def test_rules_give_what_engines_compute(name: str, options: Options) -> None:
     for at in np.ndindex(got.shape):
         k, channel, *number = at
         image = problem.features[int(problem.rois[k, 0]), channel]
-        place = Place(image, problem.rois[k, 1:], tuple(number), options)
+        place = BinOnMap(image, problem.rois[k, 1:], tuple(number), options)
         assert pooled_value(RULES[name], place) == pytest.approx(float(got[at]), abs=1e-5), at
 
 
@@ -306,7 +306,7 @@ def test_volumes_that_are_not_finite(bad: float) -> None:
         got = ENGINES["cpu"](VOLUME_SYSTEMS[name])(problem, "forward")[0, 0]
         assert not np.isfinite(got).all()
         for at in np.ndindex(got.shape):
-            place = Place(problem.features[0, 0], problem.rois[0, 1:], at, problem.options)
+            place = BinOnMap(problem.features[0, 0], problem.rois[0, 1:], at, problem.options)
             np.testing.assert_allclose(pooled_value(RULES[name], place), got[at], atol=1e-5)
 
 
@@ -343,7 +343,7 @@ def test_the_rule_that_differs_is_named(box: list[float], rule: str, words: str)
 
 
 def test_too_many_samples_are_not_explained() -> None:
-    place = Place(
+    place = BinOnMap(
         np.ones((2, 2, 2), np.float32),
         np.array([0, 0, 0, 3000, 3000, 3000], np.float32),
         (0, 0, 0),

@@ -111,7 +111,7 @@ ROIS = np.array([[0, 3, 5, 50, 52.0]])
 
 
 def test_mxnet_finds_parts_in_floats() -> None:
-    """Of 22 bins, MXNet's number 13 has the offset of part 12."""
+    """Bin 13 of 22 has the offset of part 12 in MXNet."""
     trans = np.zeros((1, 2, 22, 22))
     trans[0, 0, :, 12] = 1
     options: dict[str, Any] = {"spatial_scale": 1.0, "output_dim": 1, "group_size": 1}

@@ -14,8 +14,8 @@ from _support.backends import Backend
 import roipool
 from roipool.compat import caffe, maskrcnn_benchmark, mmcv, mxnet, onnx, paddle, torchvision
 from roipool.systems import SYSTEMS
-from roipool.verification.call import Call, function_of, run
-from roipool.verification.case import Case, held_by
+from roipool.systems.case import Case, held_by
+from roipool.verification.call import FunctionCall, function_of, run
 
 SHAPE = (2, 3, 6, 7)  # too few channels for kernels that process several at once
 MAPS = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
@@ -40,19 +40,19 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def calls_of(name: str, **more: Any) -> list[Call]:
+def calls_of(name: str, **more: Any) -> list[FunctionCall]:
     """Return the calls of a system."""
     row = SYSTEMS[name]
     options = {**{option: OPTIONS[option] for option in row.options if option in OPTIONS}, **more}
     maps = MAPS.repeat(row.groups_of(options, GRAD.shape[2:]), axis=1)
     dtype = "float32" if "float32" in row.dtypes else row.dtypes[0]
     case = held_by(Case(name, maps, GRAD, ROIS, options=options, layout=row.layouts[0]), dtype)
-    calls: list[Call] = []
+    calls: list[FunctionCall] = []
     run(case, roipool, row, calls=calls)
     return calls
 
 
-def every_call() -> dict[str, Call]:
+def every_call() -> dict[str, FunctionCall]:
     """Return the distinct calls of all systems."""
     calls = {}
     for name, row in SYSTEMS.items():
@@ -71,12 +71,12 @@ def every_call() -> dict[str, Call]:
 
 # Calls in forms that the rows lack.
 OTHERS = {
-    "boxes without images": Call(
+    "boxes without images": FunctionCall(
         "compat.maskrcnn_benchmark.roi_align",
         {"input": MAPS, "roi": FOUR, "output_size": 2, "spatial_scale": 1.0, "sampling_ratio": 2},
         (),
     ),
-    "boxes without images, backward": Call(
+    "boxes without images, backward": FunctionCall(
         "compat.maskrcnn_benchmark.roi_align_backward",
         {
             "grad_output": GRAD,
@@ -97,7 +97,7 @@ def results(returned: Any) -> tuple[Any, ...]:
 
 
 @each_call
-def test_same_numbers_and_nothing_read_back(gpu: Backend, call: Call) -> None:
+def test_same_numbers_and_nothing_read_back(gpu: Backend, call: FunctionCall) -> None:
     function = function_of(roipool, call.function)
     expected = results(function(**call.arguments))
     given = {
@@ -116,7 +116,7 @@ def test_same_numbers_and_nothing_read_back(gpu: Backend, call: Call) -> None:
 
 
 @each_call
-def test_arrays_of_both_libraries_are_an_error(gpu: Backend, call: Call) -> None:
+def test_arrays_of_both_libraries_are_an_error(gpu: Backend, call: FunctionCall) -> None:
     arrays = [name for name, value in call.arguments.items() if isinstance(value, np.ndarray)]
     mixed = {**call.arguments, arrays[0]: gpu.to_device(call.arguments[arrays[0]])}
     with pytest.raises(TypeError, match=r"must all be NumPy or all be CuPy: \w+ is on the GPU"):

@@ -14,8 +14,8 @@ import pytest
 from _support.backends import Backend, thorough_on_the_emulator
 from _support.golden_data import FOLDER
 
-from roipool.systems import ANSWERS, SYSTEMS
-from roipool.verification.released import Answer
+from roipool.systems import SYSTEMS
+from roipool.verification.released import PROGRAMS, ReleasedProgram
 
 
 class Agreement(NamedTuple):
@@ -26,32 +26,32 @@ class Agreement(NamedTuple):
     decisions: int
 
 
-def answer_on(backend: Backend, name: str) -> Answer:
-    """Return an answer; a GPU adds gradients of cells up in an order of its own."""
-    answer = ANSWERS[name]
-    return answer._replace(exact=answer.exact and not (backend.is_gpu and "gradient" in name))
+def program_on(backend: Backend, name: str) -> ReleasedProgram:
+    """Return a program; a GPU adds gradients of cells up in an order of its own."""
+    program = PROGRAMS[name]
+    exact = program.answer.exact and not (backend.is_gpu and "gradient" in name)
+    return program._replace(answer=program.answer._replace(exact=exact))
 
 
-def agreement(answer: Answer, backend: Backend) -> Agreement:
-    """Count over all cases with an answer of the system."""
-    result = [
-        answer.compare(case, backend.to_device, backend.to_host) for case in answer.cases(FOLDER)
-    ]
+def agreement(program: ReleasedProgram, backend: Backend) -> Agreement:
+    """Count over all calls with an answer of the system."""
+    library = backend.library
+    result = [program.agreement(golden, library) for golden in program.answer.goldens(FOLDER)]
     bits, wrong = sum(one.equal for one in result), sum(one.wrong for one in result)
     return Agreement(bits, sum(one.count for one in result) - bits - wrong, wrong)
 
 
 @thorough_on_the_emulator
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_agrees_with_the_released_wheel(
     name: str, backend: Backend, record_property: Callable[..., None]
 ) -> None:
-    answer = answer_on(backend, name)
-    result = agreement(answer, backend)
+    program = program_on(backend, name)
+    result = agreement(program, backend)
     record_property("agreement", result._asdict())
     assert result.bits > 500 or "box gradient" in name
     assert result.decisions == 0
-    assert result.ulps == 0 or not answer.exact
+    assert result.ulps == 0 or not program.answer.exact
 
 
 # Goldens with separate inputs, and the tests that read them.
@@ -61,6 +61,7 @@ ELSEWHERE = {
     "openvino_pyramids": "compat/test_pyramids.py",
     "openvino": "ops/test_goldens.py",
     "chainercv": "compat/test_position_sensitive.py",
+    "masks": "compat/test_masks.py",
     "mdt_align_3d": "compat/test_volumes.py",
     "megengine": "compat/test_megengine.py",
     "megengine_deformable": "compat/test_deformable_ps.py",
@@ -85,7 +86,7 @@ def test_rows_name_the_files_of_other_tests() -> None:
 
 def test_every_golden_file_is_used() -> None:
     tests = FOLDER.parents[1]
-    used = {(answer.system, answer.key) for answer in ANSWERS.values()}
+    used = {(program.answer.file, program.answer.key) for program in PROGRAMS.values()}
     for path in FOLDER.glob("*.npz"):
         if path.stem.endswith("inputs"):
             continue
@@ -101,6 +102,6 @@ def test_every_golden_file_is_used() -> None:
 
 if __name__ == "__main__":
     print(f"{'':35}{'bit for bit':>12}{'within ulps':>12}{'decisions':>10}")
-    for title, entry in ANSWERS.items():
+    for title, entry in PROGRAMS.items():
         count = agreement(entry, Backend("cpu"))
         print(f"{title:35}{count.bits:12}{count.ulps:12}{count.decisions:10}")

@@ -64,7 +64,7 @@ def test_values_ahead_of_the_map_are_extrapolated_and_behind_it_held() -> None:
 
 
 def test_a_fractional_last_cell_is_cut() -> None:
-    """Of the second map only as many cells are read as half of the first has."""
+    """Only as many cells of the second map are read as half of the first has."""
     features = {"0": np.zeros((1, 5, 5, 1)), "1": np.arange(9.0).reshape(1, 3, 3, 1)}
     pooled = model_garden.multilevel_crop_and_resize(features, [[[0, 0, 99, 99]]], 1)
     assert pooled.item() == 4.0

@@ -14,7 +14,7 @@ from roipool.compat import medicaldetectiontoolkit, medvision
 
 RNG = np.random.default_rng(0)
 VOLUMES = RNG.normal(size=(2, 3, 6, 7, 9))
-# Of the core: x, y, z. Boxes of the first image come first.
+# In the core's order: x, y, z. Boxes of the first image come first.
 ROIS = np.array([[0, 1.25, 0.5, 1, 6.5, 5.25, 4], [1, -2, 1, 2.5, 4, 7.75, 8]])
 GRAD = RNG.normal(size=(2, 3, 2, 3, 4))
 YXZ = ROIS[:, [0, 3, 2, 6, 5, 1, 4]]  # y along the first axis of a volume, z along the last

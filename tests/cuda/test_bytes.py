@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend
-from _support.cases import CASES, SHAPE, Case
+from _support.cases import CASES, SHAPE, OperationCase
 from _support.compare import assert_same_bits
 from _support.pairwise import each
 
 import roipool
 from roipool._dtypes import BYTES, FLOATS, allowed_dtypes
-from roipool.verification.case import dtypes
+from roipool.systems.case import dtypes
 
 OF_BYTES = [case for case in CASES if case.op.dtypes != FLOATS]
 USUAL = {"NCHW": ("uint8", 5), "NHWC": ("int8", 8)}  # of which the quick suite tests one each
@@ -27,7 +27,7 @@ def bytes_of(dtype: str, layout: str, channels: int) -> Any:
     return np.ascontiguousarray(np.moveaxis(maps, 1, -1) if layout == "NHWC" else maps)
 
 
-def pooled(case: Case, gpu: Backend, maps: Any, layout: str, **options: Any) -> list[Any]:
+def pooled(case: OperationCase, gpu: Backend, maps: Any, layout: str, **options: Any) -> list[Any]:
     """Return pooled values, and the argmax of a maximum, computed on a GPU."""
     boxes, indices = gpu.to_device(case.boxes()), gpu.to_device(case.indices())
     if case.variant.has_argmax:
@@ -36,7 +36,7 @@ def pooled(case: Case, gpu: Backend, maps: Any, layout: str, **options: Any) -> 
     return [gpu.to_host(one) for one in (found if isinstance(found, tuple) else (found,))]
 
 
-def check_bytes(case: Case, gpu: Backend, dtype: str, layout: str, channels: int) -> None:
+def check_bytes(case: OperationCase, gpu: Backend, dtype: str, layout: str, channels: int) -> None:
     """Check that bytes give what the same numbers give in float32."""
     maps = bytes_of(dtype, layout, channels)
     expected = pooled(case, gpu, gpu.to_device(maps.astype(np.float32)), layout)
@@ -46,7 +46,9 @@ def check_bytes(case: Case, gpu: Backend, dtype: str, layout: str, channels: int
 
 @pytest.mark.parametrize("layout", USUAL)
 @every_case
-def test_results_are_those_of_the_numbers_in_float32(case: Case, layout: str, gpu: Backend) -> None:
+def test_results_are_those_of_the_numbers_in_float32(
+    case: OperationCase, layout: str, gpu: Backend
+) -> None:
     check_bytes(case, gpu, USUAL[layout][0], layout, USUAL[layout][1])
 
 
@@ -54,7 +56,7 @@ def test_results_are_those_of_the_numbers_in_float32(case: Case, layout: str, gp
 @each(dtype=BYTES, layout=("NCHW", "NHWC"), channels=[1, 3, 4, 7, 16])
 @every_case
 def test_results_of_any_number_of_channels(
-    case: Case, dtype: str, layout: str, channels: int, gpu: Backend
+    case: OperationCase, dtype: str, layout: str, channels: int, gpu: Backend
 ) -> None:
     check_bytes(case, gpu, dtype, layout, channels)
 

@@ -31,7 +31,9 @@ from _support.cuda_texts import (
 )
 
 import roipool
-from roipool._cuda.source import OPTIONS, flatten, kernel_folder
+from roipool._cuda import masks
+from roipool._cuda.arguments import STORAGE
+from roipool._cuda.source import OPTIONS, flatten, kernel_folder, kernel_source
 from roipool._pooling import Call, Pooling
 from roipool.systems import SEMANTICS
 from roipool.verification.call import run
@@ -116,9 +118,22 @@ def test_every_value_is_compiled() -> None:
 
 def test_every_file_is_compiled() -> None:
     files = [path.name for path in (kernel_folder() / "cuda").iterdir()]
+    of_masks = masks.FILE.rpartition("/")[2]
     assert sorted(file for file in files if file.endswith(".cu")) == sorted(
-        f"{name}.cu" for name in FILES
+        [*(f"{name}.cu" for name in FILES), of_masks]
     )
+
+
+@pytest.mark.parametrize("cells", [*STORAGE, "uint8"])
+@pytest.mark.parametrize("result", ["values", "uint8", "bool"])
+def test_pasting_compiles(cells: str, result: str) -> None:
+    """Of masks of each type, to each type."""
+    pasted = result if result != "values" else "float32" if cells == "uint8" else cells
+    source = kernel_source(masks.FILE, **masks.defines(cells, pasted))
+    for architecture in (ARCHITECTURES[0], ARCHITECTURES[-1]):
+        virtual = f"--gpu-architecture=compute_{architecture}"
+        if architecture in nvrtc.architectures():
+            assert ".entry" in nvrtc.compile_cuda(source, virtual, *OPTIONS, *OPTIONS_OF_CUPY)
 
 
 def test_every_definition_is_compiled() -> None:

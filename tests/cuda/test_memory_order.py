@@ -50,7 +50,7 @@ def values(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Any:
     return cases.maps(shape, seed).astype(np.float32)
 
 
-def results(case: cases.Case, gpu: Backend, put: Put) -> Iterator[tuple[str, Any]]:
+def results(case: cases.OperationCase, gpu: Backend, put: Put) -> Iterator[tuple[str, Any]]:
     """Yield all results of an operation for maps that `put` copies to the device."""
     boxes, indices = gpu.to_device(case.boxes(COUNT)), gpu.to_device(case.indices(COUNT))
     shape = (SHAPE[0], SHAPE[1] * case.groups, *SHAPE[2:])
@@ -94,7 +94,7 @@ def assert_alike(gpu: Backend, compute: Callable[[Put], Iterator[tuple[str, Any]
 
 
 @every_case
-def test_results_are_those_of_maps_in_c_order(gpu: Backend, case: cases.Case) -> None:
+def test_results_are_those_of_maps_in_c_order(gpu: Backend, case: cases.OperationCase) -> None:
     assert_alike(gpu, lambda put: results(case, gpu, put))
 
 

@@ -21,9 +21,10 @@ from _support.crowds import Crowd
 import roipool
 from roipool import _cpu
 from roipool._arguments import Regions
+from roipool._cpu import rounded_up
 from roipool._cuda import launch
 from roipool._cuda.arguments import LEVEL_TYPE, Argument, AxisCall, Call, Level, call_type
-from roipool._cuda.partition import Limits, Sizes, rounded_up
+from roipool._cuda.partition import Limits, Sizes
 from roipool._definitions import Definition, Depth
 from roipool._pooling import Pooling
 

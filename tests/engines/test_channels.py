@@ -14,8 +14,8 @@ from _support.pairwise import each
 import roipool
 from roipool import _cpu
 from roipool.systems import SYSTEMS
+from roipool.systems.case import Case
 from roipool.verification.call import Results, run
-from roipool.verification.case import Case
 from roipool.verification.catalogue import Entry
 
 # Vectors have 8 or 16 channels, and a few channels at the end are computed one by one.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cases import CASES, IMAGES, PYRAMID_CASES, Case, PyramidCase, to_layout
+from _support.cases import CASES, IMAGES, PYRAMID_CASES, OperationCase, PyramidCase, to_layout
 from _support.catalogue import every_dtype
 from _support.floats import flushed_subnormals, is_flushing, needs_flushing
 from _support.pairwise import each
@@ -49,7 +49,7 @@ def subnormal(shape: tuple[int, ...], dtype: Any, layout: str) -> Array:
     return np.ascontiguousarray(to_layout(scaled.astype(dtype), layout))
 
 
-def results(case: Case, maps: Array, layout: str) -> list[bytes]:
+def results(case: OperationCase, maps: Array, layout: str) -> list[bytes]:
     """Return the bytes of a forward and its gradients, since comparisons would also flush."""
     boxes = case.boxes().astype(np.float64 if maps.dtype == np.float64 else np.float32)
     place = (boxes, case.indices())
@@ -67,7 +67,9 @@ def results(case: Case, maps: Array, layout: str) -> list[bytes]:
 @pytest.mark.parametrize("case", [*CASES, *PYRAMID_CASES], ids=str)
 @every_dtype
 @each(name=_cpu.instruction_sets(), channels=[1, 9, 17], layout=["NCHW", "NHWC"])
-def test_flushed_subnormals(name: str, channels: int, layout: str, case: Case, dtype: Any) -> None:
+def test_flushed_subnormals(
+    name: str, channels: int, layout: str, case: OperationCase, dtype: Any
+) -> None:
     _cpu.use_instruction_set(name)
     maps = subnormal((IMAGES, channels * case.groups, 8, 9), dtype, layout)
     expected = results(case, maps, layout)

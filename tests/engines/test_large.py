@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cases import CASES, PYRAMID_CASES, Case
+from _support.cases import CASES, PYRAMID_CASES, OperationCase
 from _support.catalogue import DTYPES, Array, every_layout, in_layout, shape_in_layout
 from _support.compare import assert_same_bits
 from _support.pairwise import each
@@ -169,7 +169,7 @@ def test_argmax_among_more_samples_than_32_bits_count(
     [case for case in (*CASES, *PYRAMID_CASES) if not (case.adaptive or case.op.is_deformable)],
     ids=str,
 )
-def test_impossible_output_is_a_memory_error(case: Case, size: Any) -> None:
+def test_impossible_output_is_a_memory_error(case: OperationCase, size: Any) -> None:
     """All sizes are above 2^47 bytes, which no system can allocate."""
     features = np.ones((2, 4 * case.groups, 8, 8), np.float32)
     count = 1000

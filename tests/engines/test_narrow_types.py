@@ -10,7 +10,7 @@ import pytest
 from _support.run_cpp import run_cpp
 
 import roipool
-from roipool.verification.case import dtypes
+from roipool.systems.case import dtypes
 
 HALVES = [name for name in ("float16", "bfloat16") if name in dtypes()]
 # Fewer than a vector; one, and several of them, with and without a rest; more than a block.

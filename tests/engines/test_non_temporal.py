@@ -15,9 +15,9 @@ from _support.pairwise import each
 
 import roipool
 from roipool import _cpu, _settings
+from roipool.systems.case import Case
 from roipool.systems.core import VARIANTS
 from roipool.verification.call import run
-from roipool.verification.case import Case
 from roipool.verification.catalogue import ENTRIES, large_entry
 
 NEVER = 2**62

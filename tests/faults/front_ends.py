@@ -77,7 +77,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "torch: negative ratios of a pair",
-        "roipool/torch/nn/_sizes.py",
+        "roipool/torch/nn/_options.py",
         "return tuple(max(each, 0) for each in ratio)",
         "return tuple(ratio)",
         "negative ratios of a pair are kept instead of set to 0",

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from _support.hostile import CUT_SHORT, Outcome, TimeIsUpError, limit_memory, main, time_limit
 
 import roipool
-from roipool.verification.call import Call, function_of, run
+from roipool.verification.call import FunctionCall, function_of, run
 from roipool.verification.generate import draw
 
 Random = np.random.Generator
@@ -295,13 +295,13 @@ OTHER_CALLS: dict[str, dict[str, Any]] = {
 DRAWN_BEFORE_ANOTHER = 20
 
 
-def drawn_call(seed: int, number: int) -> Call:
+def drawn_call(seed: int, number: int) -> FunctionCall:
     """Return a valid call of a public function."""
     if number % DRAWN_BEFORE_ANOTHER == 0:
         others = list(OTHER_CALLS)
         name = others[number // DRAWN_BEFORE_ANOTHER % len(others)]
-        return Call(name, {**OTHER_CALLS[name]}, ())
-    calls: list[Call] = []
+        return FunctionCall(name, {**OTHER_CALLS[name]}, ())
+    calls: list[FunctionCall] = []
     run(draw(seed, number, tiny=True), roipool, calls=calls)
     return calls[number % len(calls)]
 

@@ -211,7 +211,7 @@ def calls(tree: Tree, count: int) -> str:
 
 def tests(tree: Tree, fault: Fault | Mutant) -> str:
     """Return the first test of the fault's subject that fails."""
-    # Of these only a run of everything can be right.
+    # These can pass only when everything runs.
     whole = ("test_every_function_is_called", "test_every_golden_file_is_used")
     arguments = shlex.split(fault.tests)
     if "-k" in arguments:

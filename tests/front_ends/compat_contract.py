@@ -24,6 +24,7 @@ import roipool
 from roipool._dtypes import BYTES
 from roipool._gradients import gradient_names
 from roipool.systems import SYSTEMS
+from roipool.systems.case import FORMS, Case, dtypes
 from roipool.tools.random_calls.front_ends import DIFFERENTIATED, guises, relation_of
 from roipool.tools.random_calls.front_ends.adapters import (
     Adapter,
@@ -33,7 +34,6 @@ from roipool.tools.random_calls.front_ends.adapters import (
     given_boxes,
 )
 from roipool.verification.call import function_of, run
-from roipool.verification.case import FORMS, Case, dtypes
 from roipool.verification.check import check
 from roipool.verification.generate import draw
 from roipool.verification.relations import differences

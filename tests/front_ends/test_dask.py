@@ -16,7 +16,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from _support.cases import Case
+from _support.cases import OperationCase
 from _support.compare import assert_same_bits
 from _support.support_tables import Columns
 from front_ends import contract
@@ -94,7 +94,7 @@ class TestTable(contract.Documented):
 
 
 @pytest.mark.parametrize("case", contract.ALL_CASES, ids=str)
-def test_gradients_are_refused(case: Case) -> None:
+def test_gradients_are_refused(case: OperationCase) -> None:
     for name in {*case.op.functions.values()} - {case.op.forward}:
         with pytest.raises(TypeError, match=f"^{name} takes no Dask arrays, which have no gradien"):
             getattr(roipool, name)(chunked(maps()), np.zeros((1, 5)), (1, 3, 9, 11))
@@ -102,7 +102,7 @@ def test_gradients_are_refused(case: Case) -> None:
 
 RIGHT = {"rois": np.array([[0, 0, 0, 1, 1]]), "output_size": 1}
 PYRAMID = RIGHT | {"spatial_scales": SCALES}
-# Of boxes and options, which must be known, and of chunks.
+# Boxes and options that are not known, and wrong chunks.
 WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "unknown chunks": (
         lambda x: {"features": x[x[:, 0, 0, 0] > 0]},

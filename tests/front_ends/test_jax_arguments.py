@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES, SIZE, Case, maps
+from _support.cases import CASES, SIZE, OperationCase, maps
 from _support.compare import assert_same_bits
 from _support.run_python import run_python
 
@@ -197,7 +197,7 @@ def test_a_function_of_its_own_signature() -> None:
 
 
 @pytest.mark.parametrize("case", [CASES[0], ALIGN], ids=str)
-def test_calls_from_several_threads(case: Case) -> None:
+def test_calls_from_several_threads(case: OperationCase) -> None:
     function = jax.jit(case.pool)
     given = [
         (jnp.asarray(maps(seed=n)), jnp.asarray(case.boxes(seed=n)), jnp.asarray(case.indices()))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import CASES, SHAPE, SIZE, Case
+from _support.cases import CASES, SHAPE, SIZE, OperationCase
 from _support.compare import assert_same_bits
 from _support.pairwise import each
 
@@ -36,7 +36,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 @every_byte_type
 @each(layout=("NCHW", "NHWC"))
 @pytest.mark.parametrize("case", OF_BYTES, ids=str)
-def test_bytes_are_pooled_to_float32(way: str, case: Case, dtype: str, layout: str) -> None:
+def test_bytes_are_pooled_to_float32(
+    way: str, case: OperationCase, dtype: str, layout: str
+) -> None:
     maps = bytes_of(dtype, layout)
     boxes, indices = case.boxes().astype(np.float32), case.indices()
     expected = case.pool(maps, boxes, indices, layout=layout)
@@ -54,7 +56,7 @@ def test_bytes_are_pooled_to_float32(way: str, case: Case, dtype: str, layout: s
 
 @every_byte_type
 @pytest.mark.parametrize("case", OF_BYTES, ids=str)
-def test_bytes_are_pooled_to_a_chosen_type(case: Case, dtype: str) -> None:
+def test_bytes_are_pooled_to_a_chosen_type(case: OperationCase, dtype: str) -> None:
     maps, boxes, indices = bytes_of(dtype), case.boxes().astype(np.float32), case.indices()
     features, rest = jnp.asarray(maps), (jnp.asarray(boxes), jnp.asarray(indices))
     for name in ("float16", "bfloat16", "float32", dtype):
@@ -82,7 +84,7 @@ def test_bytes_are_rounded_as_those_of_numpy(dtype: str, filling: str) -> None:
 
 @every_byte_type
 @pytest.mark.parametrize("case", [case for case in OF_BYTES if case.moves], ids=str)
-def test_bytes_give_no_gradient_of_boxes(case: Case, dtype: str) -> None:
+def test_bytes_give_no_gradient_of_boxes(case: OperationCase, dtype: str) -> None:
     features, indices = jnp.asarray(bytes_of(dtype)), jnp.asarray(case.indices())
 
     def total(boxes: jax.Array) -> jax.Array:
@@ -94,7 +96,7 @@ def test_bytes_give_no_gradient_of_boxes(case: Case, dtype: str) -> None:
 
 @every_byte_type
 @pytest.mark.parametrize("case", [case for case in CASES if case.op.dtypes == FLOATS], ids=str)
-def test_other_operations_take_no_bytes(case: Case, dtype: str) -> None:
+def test_other_operations_take_no_bytes(case: OperationCase, dtype: str) -> None:
     features = jnp.asarray(np.repeat(bytes_of(dtype), case.groups, axis=1))
     with pytest.raises(TypeError, match=rf"features must have dtype {', '.join(FLOATS)}, got"):
         case.pool(features, jnp.asarray(case.boxes(), jnp.float32), jnp.asarray(case.indices()))

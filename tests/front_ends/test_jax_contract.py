@@ -79,7 +79,7 @@ class TestContract(contract.Everything):
 
 REFUSED = "contract.TestContract.test_derivatives_of_a_maximum_of_samples_that_are_refused"
 VALUES = {"contract.TestContract.test_gradients_are_those_of_numpy": "yes"}
-# Of both modes, to the second order.
+# Tests both modes, to the second order.
 LINEAR = "contract.TestContract.test_derivatives_by_features"
 
 

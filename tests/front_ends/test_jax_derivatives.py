@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import ALL_CASES, SMALL, Case, maps
+from _support.cases import ALL_CASES, SMALL, OperationCase, maps
 from front_ends.contract.derivatives import TYPICAL
 
 # Rules do not depend on how many samples a bin has, and every jit costs a compilation.
@@ -26,7 +26,7 @@ def float64() -> Iterator[None]:
         yield
 
 
-def of_features(case: Case) -> Callable[..., Any]:
+def of_features(case: OperationCase) -> Callable[..., Any]:
     boxes, indices = jnp.asarray(case.boxes(3)), jnp.asarray(case.indices(3))
     return jax.jit(lambda features: case.pool(features, boxes, indices))
 
@@ -40,7 +40,7 @@ def loss_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @every_case
-def test_checkpoint(case: Case) -> None:
+def test_checkpoint(case: OperationCase) -> None:
     loss, features = loss_of(of_features(case)), small_maps()
     expected = jax.grad(loss)(features)
     np.testing.assert_array_equal(jax.grad(jax.checkpoint(loss))(features), expected)
@@ -48,7 +48,7 @@ def test_checkpoint(case: Case) -> None:
 
 
 @typical
-def test_checkpoint_with_other_transformations(case: Case) -> None:
+def test_checkpoint_with_other_transformations(case: OperationCase) -> None:
     loss, features = loss_of(of_features(case)), small_maps()
     expected = jax.grad(loss)(features)
     compiled = jax.grad(jax.jit(jax.checkpoint(loss)))(features)
@@ -58,7 +58,7 @@ def test_checkpoint_with_other_transformations(case: Case) -> None:
 
 
 @typical
-def test_scan(case: Case) -> None:
+def test_scan(case: OperationCase) -> None:
     """A compiled loop, and its gradient."""
     function, features = of_features(case), small_maps()
 

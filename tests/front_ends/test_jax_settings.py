@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from _support.cases import ALL_CASES, CASES, SHAPE, Case, PyramidCase, maps
+from _support.cases import ALL_CASES, CASES, SHAPE, OperationCase, PyramidCase, maps
 from _support.compare import assert_same_bits
 
 import roipool
@@ -83,7 +83,7 @@ def test_numbers_are_checked_before_they_are_cut(name: str, x64: bool) -> None:
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.float16, np.float64])
-def test_boxes_of_every_type_are_rounded_once(case: Case, dtype: Any) -> None:
+def test_boxes_of_every_type_are_rounded_once(case: OperationCase, dtype: Any) -> None:
     boxes = (case.boxes() * (1 if case.op.boxes == "boxes" else 3)).clip(0).astype(dtype)
     expected = case.pool(X, boxes, case.indices())
     for given in (boxes, boxes.tolist()) if dtype == np.float64 else (boxes,):
@@ -160,7 +160,7 @@ def test_levels_of_boxes_of_float64_are_numpys() -> None:
         assert np.array_equal(compiled(rois), expected)
 
 
-def everything(case: Case, to: Any) -> list[Any]:
+def everything(case: OperationCase, to: Any) -> list[Any]:
     features, boxes, indices = to(X), to(np.asarray(case.boxes(), np.float32)), to(case.indices())
     if case.variant.has_argmax:
         pooled, argmax = case.pool(features, boxes, indices, return_argmax=True)
@@ -173,7 +173,7 @@ def everything(case: Case, to: Any) -> list[Any]:
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
 @pytest.mark.parametrize("setting", ["strict promotion", "no jit"])
-def test_settings_change_no_bit(case: Case, setting: str) -> None:
+def test_settings_change_no_bit(case: OperationCase, setting: str) -> None:
     expected = everything(case, np.asarray)
     strict = jax.numpy_dtype_promotion("strict" if setting == "strict promotion" else "standard")
     with strict, jax.disable_jit(setting == "no jit"):
@@ -225,7 +225,7 @@ def test_derivatives_of_maps_without_cells(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_an_index_of_no_image_pools_nothing_in_a_batch_of_calls(case: Case) -> None:
+def test_an_index_of_no_image_pools_nothing_in_a_batch_of_calls(case: OperationCase) -> None:
     """For calls with separate maps; not the last image of the previous call."""
     features = jnp.asarray(maps((3, *SHAPE)), jnp.float32)
     boxes = jnp.asarray(case.boxes(2), jnp.float32)

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from _support.cases import ALL_CASES, Case
+from _support.cases import ALL_CASES, OperationCase
 from _support.run_python import run_python
 
 TWO_DEVICES = {
@@ -137,5 +137,5 @@ def problems() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", [case for case in ALL_CASES if not case.adaptive], ids=str)
-def test_every_operation(case: Case, problems: dict[str, str]) -> None:
+def test_every_operation(case: OperationCase, problems: dict[str, str]) -> None:
     assert problems[case.name] == ""

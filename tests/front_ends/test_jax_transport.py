@@ -15,7 +15,7 @@ from _support.cases import (
     OF_VOLUMES,
     SHAPE,
     SIZE,
-    Case,
+    OperationCase,
     PyramidCase,
     VolumeCase,
     in_planes,
@@ -44,7 +44,7 @@ IN_PLACE = {"parameter", "get-tuple-element", "bitcast"}
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.adaptive], ids=str)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
+def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: OperationCase) -> None:
     """Both transports; programs for GPUs, and builds without handlers, use callbacks."""
     features, boxes = maps().astype(np.float32), case.boxes().astype(np.float32)
     indices = case.indices()
@@ -79,7 +79,7 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in ALL_CASES if not case.adaptive], ids=str)
 @each(layout=["NCHW", "NHWC"])
-def test_xla_copies_no_maps(case: Case, layout: str) -> None:
+def test_xla_copies_no_maps(case: OperationCase, layout: str) -> None:
     """Nor pooled values, nor their gradients: kernels read and fill them as programs have them.
 
     Handlers get this memory itself; callbacks of the host get copies of it, whatever XLA does.

@@ -14,7 +14,7 @@ from _support.cases import (
     PYRAMID_CASES,
     SIZE,
     VOLUME_CASES,
-    Case,
+    OperationCase,
     in_planes,
     maps,
 )
@@ -101,13 +101,15 @@ class Interface:
     __array_interface__: Any = None
 
 
-def arguments(case: Case, wrap: Callable[[Any], Any] = Other, dtype: str = "float32") -> list[Any]:
+def arguments(
+    case: OperationCase, wrap: Callable[[Any], Any] = Other, dtype: str = "float32"
+) -> list[Any]:
     boxes = case.boxes().astype(np.float32)
     return [wrap(one) for one in (maps().astype(dtype), boxes, case.indices())]
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_maps_are_not_copied(case: Case) -> None:
+def test_maps_are_not_copied(case: OperationCase) -> None:
     """Maps of 600 kB, pooled values of 120 kB."""
     features = Other(np.zeros((2, 1023, 8, 9), np.float32))
     given: Any = [features, features] if case in PYRAMID_CASES else features
@@ -204,7 +206,7 @@ def test_what_cannot_be_handed_over(kind: type[Other], match: str, place: int) -
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_a_gradient_would_be_lost(case: Case) -> None:
+def test_a_gradient_would_be_lost(case: OperationCase) -> None:
     """So maps or boxes that require a gradient are rejected."""
     plain = [maps().astype(np.float32), case.boxes().astype(np.float32), case.indices()]
     for place in (0, 1):

@@ -14,6 +14,7 @@ import pytest
 
 import roipool
 import roipool.tools.random_calls.__main__ as program
+from roipool.systems.case import Case
 from roipool.tools.random_calls.front_ends import (
     LIBRARIES,
     ROWS,
@@ -22,7 +23,6 @@ from roipool.tools.random_calls.front_ends import (
     relation_of,
 )
 from roipool.tools.random_calls.shrink import first_failure, line_of, shrink_call
-from roipool.verification.case import Case
 from roipool.verification.check import check
 from roipool.verification.generate import draw
 

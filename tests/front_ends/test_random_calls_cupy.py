@@ -16,7 +16,7 @@ from roipool.tools.random_calls.front_ends import (
     guises,
     guises_of_call,
 )
-from roipool.tools.random_calls.tasks import Report, Task, run_task
+from roipool.tools.random_calls.tasks import CallRange, CallsReport, run_task
 
 GUISES = ("as written", "memory", "types", "out")
 CALLS = 250
@@ -30,9 +30,9 @@ def stand_in() -> Iterator[None]:
         yield
 
 
-def made(first: int, last: int, rows: tuple[str, ...] = ROWS) -> Report:
+def made(first: int, last: int, rows: tuple[str, ...] = ROWS) -> CallsReport:
     isa = _cpu.instruction_set()
-    return run_task(Task(3, first, last, rows, isa, tiny=True, front_ends=("cupy",)))
+    return run_task(CallRange(3, first, last, rows, isa, tiny=True, front_ends=("cupy",)))
 
 
 @pytest.mark.thorough

@@ -11,7 +11,7 @@ import pytest
 import torch
 from _support import cases
 from _support.support_tables import Columns
-from _support.tensors import ALL_CASES, DTYPES, Case, maps, moved_bins, to_numpy
+from _support.tensors import ALL_CASES, DTYPES, TensorCase, maps, moved_bins, to_numpy
 from front_ends import contract
 from front_ends.contract import Form, Wrong
 from torch import Tensor
@@ -68,7 +68,7 @@ class Torch(contract.FrontEnd):
     def levels(self, count: int) -> Any:
         return torch.arange(count) % 2
 
-    def own(self, case: cases.Case) -> cases.Case:
+    def own(self, case: cases.OperationCase) -> cases.OperationCase:
         if isinstance(case, cases.DeformedCase):
             return OwnDeformed(case.op, case.variant, case.name, case.adaptive)
         return super().own(case)
@@ -220,7 +220,7 @@ def test_a_pyramid_of_no_maps() -> None:
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_errors_of_every_operation_name_it(case: Case) -> None:
+def test_errors_of_every_operation_name_it(case: TensorCase) -> None:
     """Errors for mixed devices and libraries, and for missing images."""
     features, boxes, indices = maps(), case.boxes(), case.indices()
     wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
@@ -239,7 +239,7 @@ def test_errors_of_every_operation_name_it(case: Case) -> None:
 # ---- The table in the documentation
 
 REFUSED = "contract.TestContract.test_derivatives_of_a_maximum_of_samples_that_are_refused"
-# Of both modes, to the second order.
+# Tests both modes, to the second order.
 LINEAR = "contract.TestContract.test_derivatives_by_features"
 
 

@@ -16,19 +16,22 @@ import numpy as np
 import pytest
 import torch
 from _support import emulator
-from _support.emulator import memory, streams
+from _support.emulator import driver, memory, streams
 from _support.emulator.arithmetic import launches
 from _support.pairwise import each
-from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, Case, PyramidCase, maps
+from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, PyramidTensorCase, TensorCase, maps
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roipool._definitions import Definition
 from roipool._dtypes import FLOATS
 from roipool._levels import levels_by_area
+from roipool._pooling import Pooling
+from roipool.torch import _cuda
 from roipool.torch._autograd import device_of_plain
-from roipool.torch._cuda import Cuda
-from roipool.torch._families import FAMILIES, Settings
+from roipool.torch._cuda import Cuda, SmallAverage
+from roipool.torch._families import ANY_AVERAGE, FAMILIES, Settings
 from roipool.torch._memory import BYTES
 from roipool.torch._operations import levels_at_once
 from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
@@ -73,12 +76,12 @@ def cupy() -> Iterator[ModuleType]:
         yield module
 
 
-def family_of(case: Case) -> Any:
+def family_of(case: TensorCase) -> Any:
     name = case.op.forward
     return FAMILIES.get(f"{name}_max" if case.variant.has_argmax else name, FAMILIES[name])
 
 
-def settings_of(case: Case) -> Settings:
+def settings_of(case: TensorCase) -> Settings:
     defaults = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians"}
     defaults["border"] = "constant"
     given = {**defaults, **case.options(), "planes": 2, "depth": SIZE[0]}
@@ -140,7 +143,7 @@ def check_launches(bridge: Pretended) -> None:
     memory_format=FORMATS,
 )
 def test_kernels_compute_what_the_cpu_does(
-    cupy: ModuleType, case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+    cupy: ModuleType, case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
     """Forward and gradients of every operation, through CuPy's arrays."""
     bridge, family = Pretended(), family_of(case)
@@ -156,7 +159,7 @@ def test_kernels_compute_what_the_cpu_does(
 
 @pytest.mark.parametrize("dtype", BYTES, ids=str)
 @pytest.mark.parametrize("case", [case for case in CASES if case.op.dtypes != FLOATS], ids=str)
-def test_bytes_are_read_in_place(cupy: ModuleType, case: Case, dtype: torch.dtype) -> None:
+def test_bytes_are_read_in_place(cupy: ModuleType, case: TensorCase, dtype: torch.dtype) -> None:
     bridge, family, settings = Pretended(), family_of(case), settings_of(case)
     features = (40 * maps(torch.float32)).to(dtype)
     verb = "maximum" if family.is_maximum else "average"
@@ -170,7 +173,7 @@ def test_bytes_are_read_in_place(cupy: ModuleType, case: Case, dtype: torch.dtyp
 
 
 def requests(
-    case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+    case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield every function of a case's family, and its arguments."""
     family, settings = family_of(case), settings_of(case)
@@ -178,7 +181,7 @@ def requests(
     given: list[Tensor] = [features]
     boxes = case.numbers(case.boxes(dtype=torch.float32))
     at: tuple[Any, ...] = (boxes, case.indices(), None)
-    if isinstance(case, PyramidCase):
+    if isinstance(case, PyramidTensorCase):
         at = (*at[:2], case.levels(at[0]))
         given = case.pyramid(features)
     last = memory_format is torch.channels_last
@@ -211,7 +214,7 @@ def close(mine: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance * 8)
 
 
-def pool_by(bridge: Pretended, case: Case, features: Tensor, *at: Tensor | None) -> Any:
+def pool_by(bridge: Pretended, case: TensorCase, features: Tensor, *at: Tensor | None) -> Any:
     """Pool maps by the kernel of an operator."""
     family = family_of(case)
     args = family.to_operator("average", settings_of(case), *at, None, features)
@@ -296,6 +299,68 @@ def test_results_are_memory_that_torch_allocated(cupy: ModuleType) -> None:
         assert torch.equal(argmax, expected)
 
 
+# ---- Small calls, which the driver launches at once
+
+
+@pytest.fixture
+def one_gpu(cupy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tensors of the host be on a GPU of their number, -1, with the current stream 7."""
+    monkeypatch.setattr(_cuda, "current_device", lambda: -1)
+    monkeypatch.setattr(_cuda, "current_stream", lambda gpu: 7)
+    driver.launched.clear()
+
+
+@each(dtype=DTYPES, memory_format=FORMATS, sampling={"adaptive": 0, "fixed": 2})
+def test_small_calls_give_the_same_bits(
+    one_gpu: None, dtype: torch.dtype, memory_format: torch.memory_format, sampling: int
+) -> None:
+    driver.launched.clear()
+    pooling = Pooling(Definition("roi_align", 0.5, (sampling, sampling)), (3, 4))
+    small = SmallAverage(pooling, 4, cuts=True)
+    settings = ANY_AVERAGE.settings_of(pooling)
+    compute = kernel(Pretended(), "roi_align", of_operator(ANY_AVERAGE, "average"))
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    for number, shape in enumerate([(2, 16, 9, 11), (1, 16, 20, 7)]):
+        features = maps(dtype, memory_format, shape=shape)
+        table = torch.tensor([[0, 1, 1, 9, 12], [0.7, 3, 2, 30, 9], [9, 1, 1, 5, 5]], dtype=wide)
+        pooled = small(features, table)
+        assert pooled is not None
+        args = ANY_AVERAGE.to_operator(
+            "average", settings, table[:, 1:], table[:, 0].trunc().double(), None, features
+        )
+        expected = compute(*args)
+        assert torch.equal(pooled, expected)
+        assert pooled.stride() == expected.stride()
+        assert driver.launched == [(7, "average_forward")] * (number + 1)
+
+
+def test_calls_that_are_not_small(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallAverage(Pooling(Definition("roi_align"), (3, 4)), 4, cuts=False)
+    features, table = maps(torch.float32), torch.tensor([[0.0, 1, 1, 4, 4]])
+    assert small(features, table) is not None
+    freed = maps(torch.float32)
+    freed.untyped_storage().resize_(0)
+    negative = torch.complex(torch.zeros_like(table), -table).conj().imag
+    for others in (
+        (features[..., ::2], table),
+        (features.to(torch.uint8), table),
+        (features, table.double()),
+        (features, table[:, 1:]),
+        (features, table[:0]),
+        (features, negative),
+        (freed, table),
+    ):
+        assert small(*others) is None
+    for name in ("status", "current_device"):
+        with monkeypatch.context() as changed:
+            if name == "status":
+                changed.setattr(driver, "status", 201)
+            else:
+                changed.setattr(_cuda, "current_device", lambda: 1)
+            assert small(features, table) is None
+    assert len(driver.launched) == 1
+
+
 # ---- Graphs
 
 
@@ -349,7 +414,7 @@ def replayed(allocator: CachingAllocator, call: Any, pool: memory.Pool) -> tuple
 
 
 @every_case
-def test_graphs_of_torch_keep_their_memory(cupy: ModuleType, case: Case) -> None:
+def test_graphs_of_torch_keep_their_memory(cupy: ModuleType, case: TensorCase) -> None:
     """All that a call allocates is torch's, which keeps what it has given to a capture."""
     family = family_of(case)
     for name, args in requests(case, torch.float32, torch.contiguous_format):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from _support.pairwise import each
 from _support.tensors import ALL_CASES as CASES
-from _support.tensors import Case, maps
+from _support.tensors import TensorCase, maps
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -16,7 +16,7 @@ import roipool
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")
 
 
-def small_maps(case: Case | None = None) -> Tensor:
+def small_maps(case: TensorCase | None = None) -> Tensor:
     """Return maps of one channel, or of one for each of a case's groups of bins."""
     return maps(shape=(2, 1 if case is None else case.groups, 6, 7))
 
@@ -76,7 +76,7 @@ def test_a_wrong_index_of_one_call_is_named(
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.moves or case.op.forward == "roi_align"], ids=str
 )
-def test_forward_mode_through_boxes_is_refused(case: Case) -> None:
+def test_forward_mode_through_boxes_is_refused(case: TensorCase) -> None:
     features, boxes, indices = small_maps(case), case.boxes(3), case.indices(3)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(boxes, torch.ones_like(boxes))
@@ -85,7 +85,7 @@ def test_forward_mode_through_boxes_is_refused(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.is_linear], ids=str)
-def test_second_derivatives_by_an_argmax_of_samples_are_refused(case: Case) -> None:
+def test_second_derivatives_by_an_argmax_of_samples_are_refused(case: TensorCase) -> None:
     features, boxes = small_maps(), case.boxes(3).requires_grad_()
     values, argmax = case.pool(features, boxes.detach(), case.indices(3), return_argmax=True)
     spread = roipool.roi_align_backward(
@@ -103,7 +103,7 @@ def test_second_derivatives_by_an_argmax_of_samples_are_refused(case: Case) -> N
 @pytest.mark.parametrize(
     "case", [c for c in CASES if not c.moves and c.op.forward != "roi_align"], ids=str
 )
-def test_boxes_of_whole_cells_get_no_gradient(case: Case) -> None:
+def test_boxes_of_whole_cells_get_no_gradient(case: TensorCase) -> None:
     """Boxes get no gradient, as in torchvision, rather than zeros."""
     features, boxes = small_maps(case).requires_grad_(), case.boxes(3).requires_grad_()
     pooled = case.pool(features, boxes, case.indices(3))

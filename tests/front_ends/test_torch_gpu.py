@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from _support.tensors import ALL_CASES, DTYPES, FORMATS, Case, maps
+from _support.tensors import ALL_CASES, DTYPES, FORMATS, TensorCase, maps
 from torch import Tensor
 
 import roipool.torch
@@ -27,7 +27,7 @@ TOLERANCES = {
     torch.float64: 1e-12,
 }
 CHANNELS, HEIGHT, WIDTH = 64, 100, 168
-# Of the memory of the result and the gradient of the features.
+# Multiple of the memory of the result and the gradient of the features.
 MOST_MEMORY = 3
 
 every_case = pytest.mark.parametrize("case", ALL_CASES, ids=str)
@@ -57,7 +57,7 @@ def pooled_and_gradient(features: Tensor, rois: Tensor) -> tuple[Tensor, Tensor]
 # ---- Numbers
 
 
-def results(case: Case, features: Tensor, device: str) -> list[Tensor]:
+def results(case: TensorCase, features: Tensor, device: str) -> list[Tensor]:
     """Return pooled values, and the gradients of their sum, on the host."""
     moved = features.to(device).requires_grad_()
     boxes, indices = case.boxes(dtype=torch.float32).to(device), case.indices().to(device)
@@ -72,7 +72,7 @@ def results(case: Case, features: Tensor, device: str) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 @pytest.mark.parametrize("memory_format", FORMATS.values(), ids=FORMATS)
 def test_results_are_those_of_the_cpu(
-    case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+    case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
     features = maps(dtype, memory_format)
     on_gpu, on_cpu = (results(case, features, device) for device in (DEVICE, "cpu"))

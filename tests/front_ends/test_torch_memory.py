@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from _support.pairwise import each
-from _support.tensors import ALL_CASES, CASES, Case, maps
+from _support.tensors import ALL_CASES, CASES, TensorCase, maps
 from torch import Tensor
 
 import roipool
@@ -23,18 +23,18 @@ def shrunk(tensor: Tensor, bytes_left: int = 0) -> Tensor:
     return found
 
 
-def given(case: Case) -> dict[str, Tensor]:
+def given(case: TensorCase) -> dict[str, Tensor]:
     boxes = case.boxes(dtype=torch.float32)
     return {"features": maps(torch.float32), "boxes": boxes, "indices": case.indices()}
 
 
-def error_name(case: Case, name: str) -> str:
+def error_name(case: TensorCase, name: str) -> str:
     return {"boxes": case.op.boxes, "indices": case.op.indices}.get(name, name)
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
 @each(name=["features", "boxes", "indices"], bytes_left=[0, 8])
-def test_forward(name: str, bytes_left: int, case: Case) -> None:
+def test_forward(name: str, bytes_left: int, case: TensorCase) -> None:
     arguments = given(case)
     arguments[name] = shrunk(arguments[name], bytes_left)
     if name == "features" and case.op.forward.startswith("multilevel"):
@@ -55,7 +55,7 @@ def test_forward(name: str, bytes_left: int, case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @each(name=["grad_output", "argmax", "boxes", "indices"])
-def test_gradients(name: str, case: Case) -> None:
+def test_gradients(name: str, case: TensorCase) -> None:
     arguments = given(case)
     pool = {"return_argmax": True} if case.variant.has_argmax else {}
     found = case.pool(*arguments.values(), **pool)

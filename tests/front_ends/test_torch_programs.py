@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from _support.pairwise import each
-from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, Case, PyramidCase, maps
+from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, PyramidTensorCase, TensorCase, maps
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.export import Dim
@@ -43,7 +43,7 @@ def fresh_compiler() -> Iterator[None]:
 # ---- Operators
 
 
-def settings_of(case: Case) -> Settings:
+def settings_of(case: TensorCase) -> Settings:
     name = case.op.forward
     if case.variant.has_argmax and f"{name}_max" in FAMILIES:
         name = f"{name}_max"
@@ -57,14 +57,16 @@ def settings_of(case: Case) -> Settings:
 
 
 # Channels last: one average and one maximum.
-def in_both_formats(case: Case, memory_format: torch.memory_format) -> bool:
+def in_both_formats(case: TensorCase, memory_format: torch.memory_format) -> bool:
     both = ("roi_align, avg", "roi_pool, max")
     return memory_format is torch.contiguous_format or case.name in both
 
 
 @fixed
 @each(in_both_formats, memory_format=FORMATS)
-def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory_format) -> None:
+def test_operators_pass_torchs_own_check(
+    case: TensorCase, memory_format: torch.memory_format
+) -> None:
     """Check schema, registration of autograd, fake tensors, and traces with dynamic shapes."""
     settings = settings_of(case)
     family, is_last = settings.family, memory_format is torch.channels_last
@@ -72,7 +74,7 @@ def test_operators_pass_torchs_own_check(case: Case, memory_format: torch.memory
     given = [features]
     boxes = case.numbers(case.boxes(dtype=torch.float32)).requires_grad_(case.moves)
     at = (boxes, case.indices(), None)
-    if isinstance(case, PyramidCase):
+    if isinstance(case, PyramidTensorCase):
         given = [each.detach().requires_grad_() for each in case.pyramid(features)]
         at = (*at[:2], case.levels(boxes))
     settings = settings._replace(shapes=tuple(each.shape for each in given), channels_last=is_last)
@@ -117,7 +119,9 @@ def test_operators_are_differentiable_without_a_compiler() -> None:
 # ---- torch.compile
 
 
-def losses(case: Case, compiled: Any, features: Tensor, boxes: Tensor, indices: Tensor) -> Any:
+def losses(
+    case: TensorCase, compiled: Any, features: Tensor, boxes: Tensor, indices: Tensor
+) -> Any:
     """Return the loss and its gradients."""
     leaves = [features.clone(memory_format=torch.preserve_format).requires_grad_()]
     corners = boxes.clone()
@@ -129,7 +133,9 @@ def losses(case: Case, compiled: Any, features: Tensor, boxes: Tensor, indices: 
 
 @every_case
 @each(in_both_formats, memory_format=FORMATS)
-def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_format) -> None:
+def test_compiled_forward_and_backward(
+    case: TensorCase, memory_format: torch.memory_format
+) -> None:
     def program(features: Tensor, boxes: Tensor, indices: Tensor) -> Tensor:
         return case.pool(torch.relu(features), boxes, indices).square().sum()
 
@@ -143,7 +149,7 @@ def test_compiled_forward_and_backward(case: Case, memory_format: torch.memory_f
 
 
 @fixed
-def test_compiled_public_gradients(case: Case) -> None:
+def test_compiled_public_gradients(case: TensorCase) -> None:
     """Gradient functions within a compiled program."""
     features, boxes, indices = maps(), case.boxes(), case.indices()
     more = {"return_argmax": True} if case.variant.has_argmax else {}
@@ -308,7 +314,7 @@ def test_torch_func_within_compiled_programs_is_refused() -> None:
 class Head(torch.nn.Module):
     """A layer, a pooling, another layer."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: TensorCase) -> None:
         super().__init__()
         self.case = case
         self.weight = torch.nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
@@ -320,7 +326,7 @@ class Head(torch.nn.Module):
 @fixed
 @each(lambda case, strict: not strict or case is ALIGN, strict=(False, True))
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")
-def test_exported_program_and_its_gradient(case: Case, strict: bool) -> None:
+def test_exported_program_and_its_gradient(case: TensorCase, strict: bool) -> None:
     torch.compiler.reset()
     inputs = (maps(), case.boxes(), case.indices())
     count = Dim("count", min=0, max=10000)

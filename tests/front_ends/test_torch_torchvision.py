@@ -393,8 +393,11 @@ def test_torchvision_keeps_gpus_that_roipool_cannot_use(
 
 def test_roipool_has_the_gpus_that_it_can_use(kernels_for_gpus: None) -> None:
     features, rois = torch.randn(2, 3, 20, 24), boxes()
-    with roipool.torch.override_torchvision(), pytest.raises(Exception, match=r"(?i)cupy|cuda"):
-        computed_on_gpus(features, rois)
+    with roipool.torch.override_torchvision():
+        pooled = computed_on_gpus(features, rois)  # a small call, by the addresses of the tensors
+        assert torch.equal(pooled, roipool.roi_align(features, rois, (2, 3), 0.5, 2))
+        with pytest.raises(Exception, match=r"(?i)cupy|cuda"):
+            computed_on_gpus(features[..., ::2], rois)
     assert computed_on_gpus(features, rois).tolist() == [0.0]
 
 

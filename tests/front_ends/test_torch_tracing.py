@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch._dynamo.testing
 from _support.cases import in_planes
-from _support.tensors import ALL_CASES, Case, PyramidCase, VolumeCase, maps
+from _support.tensors import ALL_CASES, PyramidTensorCase, TensorCase, VolumeTensorCase, maps
 from torch import Tensor
 
 import roipool
@@ -70,10 +70,10 @@ def test_numbers_that_change(name: str, dynamic: bool | None) -> None:
 
 
 @pytest.mark.parametrize("case", FIXED, ids=str)
-def test_a_program_for_any_size(case: Case) -> None:
+def test_a_program_for_any_size(case: TensorCase) -> None:
     """Bins, boxes and cells need at most two compilations; another scale needs another one."""
     chosen = case.options()
-    levels, is_deep = isinstance(case, PyramidCase), isinstance(case, VolumeCase)
+    levels, is_deep = isinstance(case, PyramidTensorCase), isinstance(case, VolumeTensorCase)
     placed = "spatial_scales" if levels else "spatial_scale"
 
     def program(x: Tensor, boxes: Tensor, indices: Tensor, size: int, scale: float) -> Tensor:
@@ -176,7 +176,7 @@ def test_modules_are_recorded_as_one_call(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_operations_in_a_recorded_forward(case: Case) -> None:
+def test_operations_in_a_recorded_forward(case: TensorCase) -> None:
     boxes, indices = case.boxes(), case.indices()
     levels = {"levels": torch.arange(5) % 2} if case.op.forward.startswith("multilevel") else {}
     offsets = case.per_bin(boxes)

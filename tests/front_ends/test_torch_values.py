@@ -16,8 +16,8 @@ from _support.tensors import (
     DTYPES,
     FORMATS,
     SIZE,
-    Case,
-    PyramidCase,
+    PyramidTensorCase,
+    TensorCase,
     maps,
 )
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -38,7 +38,7 @@ every_format = each(memory_format=FORMATS)
     box_dtype=(torch.float16, torch.float32, torch.float64, torch.int32),
 )
 def test_gradient_of_boxes_has_their_type(
-    case: Case, dtype: torch.dtype, box_dtype: torch.dtype
+    case: TensorCase, dtype: torch.dtype, box_dtype: torch.dtype
 ) -> None:
     """For integer boxes, it has the type of NumPy's function."""
     features, boxes, indices = maps(dtype), case.boxes(dtype=box_dtype), case.indices()
@@ -64,13 +64,13 @@ def test_memory_is_shared(dtype: torch.dtype, memory_format: torch.memory_format
 @each(dtype=(torch.bfloat16, torch.float32))
 @every_format
 def test_maps_are_not_copied(
-    case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+    case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
     """Maps, pooled values and gradients are not copied, neither by torch nor for the engine."""
     shape = (LARGE[0], LARGE[1] * case.groups, *LARGE[2:])
     features = maps(dtype, memory_format, shape=shape).requires_grad_()
     leaves = [features]
-    if isinstance(case, PyramidCase):
+    if isinstance(case, PyramidTensorCase):
         leaves.append(maps(dtype, memory_format, shape=LARGE).requires_grad_())
     options = case.options() | {case.op.size: SIZE, case.op.indices: case.indices()}
     if len(leaves) > 1:
@@ -122,7 +122,7 @@ def test_memory_at_an_odd_address() -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.variant.has_argmax], ids=str)
-def test_an_argmax_has_no_gradient(case: Case) -> None:
+def test_an_argmax_has_no_gradient(case: TensorCase) -> None:
     features = maps().requires_grad_()
     pooled, argmax = case.pool(features, case.boxes(), case.indices(), return_argmax=True)
     assert pooled.requires_grad
@@ -145,7 +145,7 @@ def bytes_of(dtype: torch.dtype, memory_format: torch.memory_format) -> torch.Te
 @every_format
 @pytest.mark.parametrize("case", OF_BYTES, ids=str)
 def test_bytes_are_pooled_to_float32(
-    case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+    case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
     features, boxes, indices = bytes_of(dtype, memory_format), case.boxes(), case.indices()
     found = case.pool(features, boxes, indices)
@@ -159,7 +159,7 @@ def test_bytes_are_pooled_to_float32(
 
 @each(dtype=BYTES)
 @pytest.mark.parametrize("case", [case for case in OF_BYTES if case.moves], ids=str)
-def test_bytes_give_no_gradient_of_boxes(case: Case, dtype: torch.dtype) -> None:
+def test_bytes_give_no_gradient_of_boxes(case: TensorCase, dtype: torch.dtype) -> None:
     features, indices = bytes_of(dtype, torch.contiguous_format), case.indices()
     pooled = case.pool(features, case.boxes().requires_grad_(), indices)
     with pytest.raises(TypeError, match=r"features must be .* float32 or float64, got torch"):
@@ -169,7 +169,7 @@ def test_bytes_give_no_gradient_of_boxes(case: Case, dtype: torch.dtype) -> None
 @each(dtype=BYTES, memory_format=[torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("case", OF_BYTES, ids=str)
 def test_bytes_are_pooled_to_a_chosen_type(
-    case: Case, dtype: torch.dtype, memory_format: torch.memory_format
+    case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
     features, boxes, indices = bytes_of(dtype, memory_format), case.boxes(), case.indices()
     array, rest = features.numpy(), (boxes.numpy(), None if indices is None else indices.numpy())
@@ -185,7 +185,7 @@ def test_bytes_are_pooled_to_a_chosen_type(
 
 
 @pytest.mark.parametrize("case", OF_BYTES, ids=str)
-def test_types_that_cannot_be_chosen(case: Case) -> None:
+def test_types_that_cannot_be_chosen(case: TensorCase) -> None:
     features, indices = bytes_of(torch.uint8, torch.contiguous_format), case.indices()
     for bad in (torch.int8, torch.int64, "int16", 8, bool):
         with pytest.raises(TypeError, match=r"dtype must be None or uint8, float16, .*, got"):
@@ -216,7 +216,7 @@ def test_bytes_are_rounded_as_those_of_numpy(filling: str, dtype: torch.dtype) -
 
 @each(dtype=BYTES)
 @pytest.mark.parametrize("case", OTHERS, ids=str)
-def test_other_operations_take_no_bytes(case: Case, dtype: torch.dtype) -> None:
+def test_other_operations_take_no_bytes(case: TensorCase, dtype: torch.dtype) -> None:
     features = maps(shape=(2, 3 * case.groups, 8, 9)).to(dtype)
     with pytest.raises(TypeError, match=r"features.* must be .* float32 or float64, got torch"):
         case.pool(features, case.boxes(), case.indices())

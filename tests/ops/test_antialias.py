@@ -23,7 +23,7 @@ SMALLER = np.array(
 )
 FLAT = np.array([[0.3, 0.22, 0.3, 0.91]])
 BOXES = np.vstack([SMALLER, FLAT])
-# Of positions in float32, on pictures of up to 60 cells and 256 colours.
+# Error of float32 positions, on pictures of up to 60 cells and 256 colours.
 FLOAT32 = 0.004
 
 

@@ -18,8 +18,8 @@ import roipool
 from roipool import _cpu, _pooling
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS
 from roipool._dtypes import BYTES, FLOATS
+from roipool.systems.case import LAYOUTS, dtypes, held_by
 from roipool.verification.call import run
-from roipool.verification.case import LAYOUTS, dtypes, held_by
 from roipool.verification.catalogue import ENTRIES, Entry
 from roipool.verification.check import CALL, ORACLE, check
 
@@ -189,7 +189,7 @@ def test_bytes_are_rounded_half_to_even_and_limited(filling: str, dtype: str) ->
 def test_boxes_are_rounded_part_by_part(
     name: str, size: int, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit in ("AT_ONCE_BY_ONE", "AT_ONCE_BY_SEVERAL"):
+    for limit in ("BATCH_ONE_THREAD", "BATCH_SEVERAL_THREADS"):
         monkeypatch.setattr(_pooling, limit, 500)
     rng = np.random.default_rng(size)
     maps = in_layout(rng.integers(0, 256, (2, 3, 9, 11)).astype(np.uint8), layout)
@@ -304,11 +304,11 @@ def test_a_picture_is_not_copied(name: str, dtype: str, layout: str) -> None:
         roipool.set_num_threads(threads)
         roipool.set_cache_limit(limit)
         roipool.free_memory()
-    rounded = 0 if dtype == "float32" else 4 * _pooling.AT_ONCE_BY_SEVERAL
+    rounded = 0 if dtype == "float32" else 4 * _pooling.BATCH_SEVERAL_THREADS
     assert windows <= grown < windows + rounded + 4 * MIB < maps.nbytes / 2
 
 
-# ---- Who takes bytes
+# ---- Supported dtypes
 
 
 @every_byte_type
@@ -324,6 +324,6 @@ def test_the_table_says_which_operations_take_bytes(op: Any, dtype: str) -> None
         function(**given)
 
 
-def test_a_type_that_no_operation_takes_is_told_from_those_it_takes() -> None:
+def test_unsupported_dtype_lists_supported_ones() -> None:
     with pytest.raises(TypeError, match=r"features must have dtype .*, uint8, int8, got int16"):
         roipool.crop_and_resize(FEATURES.astype(np.int16), [[0, 0, 1, 1]], [0], 2)

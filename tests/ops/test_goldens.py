@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from _support.backends import Backend, thorough_on_the_emulator
-from _support.golden_data import FOLDER, Array, Case, goldens
+from _support.golden_data import FOLDER, Array, Golden, goldens
 
 import roipool
 
@@ -27,7 +27,7 @@ ULPS = 4  # of float32, relative to the sum of an entry's absolute terms
 class Inputs:
     """A case's input arrays on a backend's device, by name, and its options as `case`."""
 
-    def __init__(self, case: Case, backend: Backend, absolute: bool = False) -> None:
+    def __init__(self, case: Golden, backend: Backend, absolute: bool = False) -> None:
         self.case = case
         self.backend = backend
         self.absolute = absolute
@@ -55,8 +55,8 @@ class Check(NamedTuple):
     key: str
     call: Callable[[Inputs], Any]
     kind: str
-    terms: Callable[[Case], Array] | None = None
-    where: Callable[[Case], Array] | None = None
+    terms: Callable[[Golden], Array] | None = None
+    where: Callable[[Golden], Array] | None = None
 
     def __str__(self) -> str:
         return f"{self.system}-{self.key}"
@@ -151,12 +151,12 @@ def align_max_grad(inputs: Inputs) -> Any:
 # ---- Comparable entries, if not all are
 
 
-def has_samples(case: Case) -> Array:
+def has_samples(case: Golden) -> Array:
     """On a CPU mmcv's maximum starts at -10000 and stays there in a bin without samples."""
     return case.answers["max"] > -10000
 
 
-def rotated_terms(case: Case) -> Array:
+def rotated_terms(case: Golden) -> Array:
     """Return sums of absolute terms, and what another last bit of a sine or cosine may change.
 
     It moves a sample by a rounding of its distance from the centre, a box's half diagonal at most.
@@ -205,7 +205,7 @@ CHECKS = [
 # ---- Counting
 
 
-def compare(check: Check, case: Case, backend: Backend) -> Agreement:
+def compare(check: Check, case: Golden, backend: Backend) -> Agreement:
     """Compare the entries of one case."""
     expected = case.answers[check.key]
     got = backend.to_host(check.call(Inputs(case, backend)))

@@ -12,7 +12,7 @@ import pytest
 from _support.backends import Backend, thorough_on_the_emulator
 from _support.catalogue import OPERATIONS
 
-from roipool.verification.case import Case
+from roipool.systems.case import Case
 from roipool.verification.check import CALL, ORACLE, check
 from roipool.verification.generate import draw
 

@@ -15,7 +15,7 @@ import roipool
 from roipool._definitions import OPS, VOLUME_OPS, Op
 
 # Importing these needs a GPU, or a package that is not installed.
-NEEDY = ["__main__", "._cuda.engine"]
+NEEDY = ["__main__", "._cuda.engine", "._cuda.kept"]
 OPTIONAL = ("cupy", "dask", "jax", "torch")
 NEEDY += [f".{library}" for library in OPTIONAL if find_spec(library) is None]
 NEEDY += ["front_ends._tensors"] if find_spec("torch") is None else []

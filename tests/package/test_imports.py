@@ -77,6 +77,11 @@ def test_a_system_loads_no_other_system() -> None:
     assert "roipool.reference" not in loaded
 
 
+def test_rows_import_no_verification() -> None:
+    """`verification` is about rows, which know nothing of it."""
+    assert not {name for name in loaded_by("import roipool.systems") if "verification" in name}
+
+
 def test_modules_that_are_not_imported_are_found() -> None:
     """By `dir`, in completions, in misspellings, by `import *` and in pickles."""
     names = sorted(compat.__all__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,28 @@ from pathlib import Path
 import pytest
 from _support.platforms import needs_posix
 
+from roipool import _cpu
+
 pytest.importorskip("Cython", reason="builds need Cython")
 
 pytestmark = [needs_posix, pytest.mark.thorough]
 
 SOURCES = Path(__file__).parents[2]
 KERNELS = "roipool/kernels"
+# Python sees which instruction sets the engines are compiled for.
+BUILT = """
+extern "C" const char* built =
+#ifdef ROIPOOL_BUILT_BASELINE
+    " baseline"
+#endif
+#ifdef ROIPOOL_BUILT_AVX2
+    " avx2"
+#endif
+#ifdef ROIPOOL_BUILT_AVX512
+    " avx512"
+#endif
+    "";
+"""
 # A tree of the names that setup.py knows: the module includes a definition, one engine another
 # header.
 FILES = {
@@ -28,6 +45,8 @@ FILES = {
     "roipool/_cpu.pyx": (
         "cdef extern from 'kernels/roi_align.h':\n    int answer() noexcept\n"
         "def ask():\n    return answer()\n"
+        "cdef extern from *:\n    'extern \"C\" const char* built;'\n    const char* built\n"
+        "def sets():\n    return built.decode().split()\n"
     ),
     f"{KERNELS}/roi_align.h": "inline int answer() { return 1; }\n",
     f"{KERNELS}/cpu/lanes.h": "inline int lanes() { return 4; }\n",
@@ -35,8 +54,20 @@ FILES = {
     f"{KERNELS}/cpu/maximum.cpp": "static int maximum = 2;\n",
     f"{KERNELS}/cpu/position_sensitive.cpp": "static int position_sensitive = 3;\n",
     f"{KERNELS}/cpu/bytes.cpp": "static int bytes = 4;\n",
+    f"{KERNELS}/cpu/calls.cpp": '#include "../roi_pool.h"\nstatic int calls = pool();\n',
+    f"{KERNELS}/cpu/engines.cpp": BUILT,
+    f"{KERNELS}/roi_pool.h": "inline int pool() { return 6; }\n",
 }
-EVERY_OBJECT = {"_cpu", "average", "maximum", "position_sensitive", "bytes"}
+ONE_SET = {"average", "maximum", "position_sensitive", "bytes"}
+ONCE = {"_cpu", "calls", "engines"}
+EVERY_OBJECT = ONE_SET | ONCE
+# As pip installs a folder: the build backend's function, in the folder.
+EDITABLE = """
+import os, sys
+from setuptools import build_meta
+os.makedirs(sys.argv[1], exist_ok=True)
+build_meta.build_editable(sys.argv[1])
+"""
 
 
 @pytest.fixture
@@ -45,7 +76,7 @@ def tree(tmp_path: Path) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    for name in ("setup.py", "roipool/_addresses.py"):
+    for name in ("setup.py", "roipool/_addresses.py", f"{KERNELS}/cpu/processor.h"):
         shutil.copy(SOURCES / name, tmp_path / name)
     return tmp_path
 
@@ -82,6 +113,8 @@ def test_only_what_includes_a_changed_file_is_compiled(tree: Path) -> None:
     assert built(tree) == set()
     change(tree, f"{KERNELS}/roi_align.h")
     assert built(tree) == {"_cpu"}
+    change(tree, f"{KERNELS}/roi_pool.h")
+    assert built(tree) == {"calls"}
     change(tree, f"{KERNELS}/cpu/lanes.h")
     assert built(tree) == {"average"}
     change(tree, f"{KERNELS}/cpu/maximum.cpp")
@@ -108,6 +141,60 @@ def test_a_removed_header_is_noticed(tree: Path) -> None:
     (tree / KERNELS / "cpu" / "lanes.h").unlink()
     (tree / KERNELS / "cpu" / "average.cpp").write_text("static int average = 3;\n")
     assert built(tree) == {"average"}
+
+
+def sets_in(tree: Path) -> list[str]:
+    """Return the instruction sets of the module in a tree."""
+    command = [sys.executable, "-c", "import _cpu; print(*_cpu.sets())"]
+    folder = tree / "roipool"  # no package of its own, so that another `roipool` would be imported
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return run.stdout.split()
+
+
+def test_one_instruction_set_is_built_on_request(tree: Path) -> None:
+    assert built(tree, ROIPOOL_BUILD_ISA="baseline") == EVERY_OBJECT
+    assert sets_in(tree) == ["baseline"]
+    assert built(tree, ROIPOOL_BUILD_ISA="baseline") == set()
+    if not ("x86" in platform.machine().lower() or platform.machine().lower() == "amd64"):
+        return
+    assert built(tree, ROIPOOL_BUILD_ISA="avx2") == {*ONE_SET, "engines"}
+    assert sets_in(tree) == ["avx2"]
+    assert built(tree, ROIPOOL_BUILD_ISA="baseline") == {"engines"}
+    assert sets_in(tree) == ["baseline"]
+    assert built(tree) == {*ONE_SET, "engines"}  # avx512's
+    assert sets_in(tree) == ["baseline", "avx2", "avx512"]
+
+
+def test_the_instruction_set_of_this_machine_is_built_on_request(tree: Path) -> None:
+    built(tree, ROIPOOL_BUILD_ISA="native")
+    (native,) = sets_in(tree)
+    here = _cpu.instruction_sets()
+    assert native == here[0] or len(here) == 1  # itself built for one set
+
+
+def test_an_unknown_instruction_set_is_an_error(tree: Path) -> None:
+    run = build(tree, ROIPOOL_BUILD_ISA="avx1024")
+    assert run.returncode == 1
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith("error: ROIPOOL_BUILD_ISA is 'avx1024'; this compiler builds for ")
+    assert last.endswith(", native")
+    assert not list(tree.rglob("*.o"))
+
+
+def test_an_editable_install_keeps_its_objects(tree: Path) -> None:
+    """pip builds in a temporary folder, which setuptools gives it."""
+
+    def install() -> set[Path]:
+        command = [sys.executable, "-c", EDITABLE, str(tree / "wheels")]
+        settings = {**os.environ, "ROIPOOL_NO_OPENMP": "1", "ROIPOOL_BUILD_ISA": "baseline"}
+        subprocess.run(command, cwd=tree, env=settings, capture_output=True, check=True)
+        return set(tree.rglob("*.o"))
+
+    objects = install()
+    assert {path.stem for path in objects} == EVERY_OBJECT
+    times = {path: path.stat().st_mtime_ns for path in objects}
+    assert install() == objects
+    assert {path: path.stat().st_mtime_ns for path in objects} == times
 
 
 @pytest.mark.parametrize(

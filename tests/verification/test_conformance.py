@@ -33,7 +33,7 @@ from roipool.tools.alternatives import ALTERNATIVES, FIELDS
 from roipool.tools.compare.systems import LISTED, SYSTEMS
 from roipool.tools.conformance.cases import KINDS, KINDS_IN_WORDS
 from roipool.tools.conformance.names import resolved
-from roipool.tools.conformance.reports import Request
+from roipool.tools.conformance.reports import ReportRequest
 from roipool.tools.conformance.rules import RULES
 from roipool.tools.random_calls.shrink import text_of
 
@@ -510,7 +510,7 @@ def test_positions_may_be_rounded_otherwise() -> None:
         scaled[:, 1:] *= spatial_scale * (1 + 1e-7)
         return torchvision.roi_align(input, scaled, output_size, 1.0, **more)
 
-    request = Request(
+    request = ReportRequest(
         scaled_first, "torchvision.roi_align", options={"sampling_ratio": 2}, random_calls=0
     )
     examiner, _ = request.examiner("float32", "cpu")

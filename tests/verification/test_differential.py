@@ -15,11 +15,11 @@ from _support.public import public_functions
 
 import roipool
 from roipool.systems import SYSTEMS, functions
+from roipool.systems.case import FORMS, STORAGES, Case
 from roipool.systems.core import VARIANTS
 from roipool.tools.random_calls.digest import digest
 from roipool.tools.random_calls.shrink import first_failure, line_of, shrink_call
 from roipool.verification.call import run
-from roipool.verification.case import FORMS, STORAGES, Case
 from roipool.verification.check import CALL, ORACLE, Finding, check, subjects
 from roipool.verification.generate import draw
 from roipool.verification.options import DRAWN

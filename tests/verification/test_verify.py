@@ -25,16 +25,17 @@ from roipool import _cpu
 from roipool._definitions import OPS, VOLUME_OPS
 from roipool.cli import main
 from roipool.cli.verify import report
-from roipool.systems import ANSWERS, SYSTEMS
+from roipool.systems import SYSTEMS
+from roipool.systems.case import LAYOUTS, Case, dtypes
 from roipool.systems.core import OPERATIONS, VARIANTS
-from roipool.verification import groups
+from roipool.verification import groups, released
 from roipool.verification.call import run
-from roipool.verification.case import LAYOUTS, Case, dtypes
 from roipool.verification.catalogue import ENTRIES, Entry, large_entry
 from roipool.verification.check import ORACLE, check
 from roipool.verification.device import device
 from roipool.verification.groups import Tally
 from roipool.verification.oracle import against_oracle
+from roipool.verification.released import PROGRAMS
 from roipool.verification.tolerance import Array, compare, compare_bits
 
 CPU = device("cpu")
@@ -227,9 +228,9 @@ def test_shipped_goldens_are_those_of_the_tests() -> None:
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 200_000
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_shipped_goldens_hold_every_answer(name: str) -> None:
-    assert sum(1 for _ in ANSWERS[name].cases()) >= 2
+    assert sum(1 for _ in PROGRAMS[name].answer.goldens(released.FOLDER)) >= 2
 
 
 # ---- Planted errors
@@ -271,11 +272,15 @@ def test_an_error_of_one_number_is_found(name: str) -> None:
         assert all(problems_of(library, op.forward, "transposes", forms=real).values())
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_an_error_of_one_number_of_a_program_is_found(name: str) -> None:
-    right = ANSWERS[name]
-    spoiled = right._replace(compute=lambda case: off_by_little(np.asarray(right.compute(case))))
-    (problem, *_) = groups.against_programs(CPU, "a group", {name: spoiled}).problems
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_error_of_one_number_of_a_program_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoiled(*args: Any) -> dict[str, Array]:
+        return {result: off_by_little(array) for result, array in run(*args).items()}
+
+    monkeypatch.setattr(released, "run", spoiled)
+    (problem, *_) = groups.against_programs(CPU, "a group", {name: PROGRAMS[name]}).problems
     assert problem.startswith(f"{name}, case ")
 
 

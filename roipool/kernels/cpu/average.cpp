@@ -106,7 +106,7 @@ void pool_rows(const Job& job, wide_int box, const View<const Source>& map, int 
 
 // target = the weighted sum of the cells where rows and columns cross. Rows is the number of rows
 // if known at compile time, else 0.
-template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Source, typename Value>
+template <typename Vector, int Vectors, int Rows, typename Source, typename Value>
 inline void pool_crossing(const View<const Source>& map, const Taps<Value> rows,
                           const Taps<Value> columns, Value* target, LongWork* work) {
   const int lanes = Lanes<Vector>::count, count = Rows ? Rows : rows.count;
@@ -126,11 +126,11 @@ inline void pool_crossing(const View<const Source>& map, const Taps<Value> rows,
       }
       sum = multiply_add(broadcast<Vector>(columns.weight[i]), down, sum);
     }
-    store_line<NonTemporal>(sum, target + lane);
+    store(sum, target + lane);
   }
 }
 
-template <typename Vector, int Vectors, bool NonTemporal, int Rows, typename Source, typename Value>
+template <typename Vector, int Vectors, int Rows, typename Source, typename Value>
 void pool_crossings(const Lines<Value> rows, const Lines<Value> columns,
                     const View<const Source>& map, Value empty, const View<Value> to,
                     LongWork work) {
@@ -140,19 +140,19 @@ void pool_crossings(const Lines<Value> rows, const Lines<Value> columns,
     if (down.count == 0 || across.count == 0) {
       fill<Vector>(empty, map.vectors, to.at(0, bin));
     } else {
-      pool_crossing<Vector, Vectors, NonTemporal, Rows>(map, down, across, to.at(0, bin), &work);
+      pool_crossing<Vector, Vectors, Rows>(map, down, across, to.at(0, bin), &work);
     }
   }
 }
 
 // All bins of one box.
-template <typename Vector, int Vectors, bool NonTemporal, typename Source, typename Value>
+template <typename Vector, int Vectors, typename Source, typename Value>
 void pool_pairs(const Job& job, wide_int box, const View<const Source>& map,
                 const View<Value>& to) {
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
   const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
   const auto pool = [&](auto count) {
-    pool_crossings<Vector, Vectors, NonTemporal, count.value>(
+    pool_crossings<Vector, Vectors, count.value>(
         rows, columns, map, static_cast<Value>(job.empty_value), to, LongWork(job.watch));
   };
   switch (rows.longest) {
@@ -164,16 +164,16 @@ void pool_pairs(const Job& job, wide_int box, const View<const Source>& map,
 }
 
 // Rows [first, last) of the bins of one box; pairs, of which none reads bytes, are one row.
-template <typename Vector, int Vectors, bool NonTemporal, typename Source, typename Value>
+template <typename Vector, int Vectors, typename Source, typename Value>
 void pool_bins(const Job& job, wide_int box, const View<const Source>& map, int first, int last,
                Value* row_sums, const View<Value>& to) {
   if constexpr (sizeof(Source) > 1) {
     if (job.arrangement == paired_bins) {
-      pool_pairs<Vector, Vectors, NonTemporal>(job, box, map, to);
+      pool_pairs<Vector, Vectors>(job, box, map, to);
       return;
     }
   }
-  pool_rows<Vector, Vectors, NonTemporal>(job, box, map, first, last, row_sums, to);
+  pool_rows<Vector, Vectors, false>(job, box, map, first, last, row_sums, to);
 }
 
 template <typename Vector, int Vectors, typename Storage, typename Source>
@@ -187,15 +187,18 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
                     block.first_channel * strides.channel;
   const int width = block.vectors * lanes;
   Value* row_sums = reinterpret_cast<Value*>(scratch);
-  if (is_direct(job, block, lanes)) {
-    const View<Value> to = {reinterpret_cast<Value*>(output), strides.row, strides.column,
-                            block.vectors};
-    if (Vectors == 0 && job.non_temporal && consists_of_lines(output, strides)) {
-      pool_bins<Vector, Vectors, Vectors == 0>(job, box, map, 0, rows_of_bins(job), row_sums, to);
-    } else {
-      pool_bins<Vector, Vectors, false>(job, box, map, 0, rows_of_bins(job), row_sums, to);
+  if constexpr (is_computed<Storage>) {
+    // Pairs that are written by non-temporal stores pass through a tile.
+    if (is_direct(job, block, lanes) &&
+        !(Vectors == 0 && job.non_temporal && job.arrangement == paired_bins)) {
+      const View<Value> to = {output, strides.row, strides.column, block.vectors};
+      if (Vectors == 0 && job.non_temporal && consists_of_lines(output, strides)) {
+        pool_rows<Vector, Vectors, Vectors == 0>(job, box, map, 0, rows_of_bins(job), row_sums, to);
+      } else {
+        pool_bins<Vector, Vectors>(job, box, map, 0, rows_of_bins(job), row_sums, to);
+      }
+      return;
     }
-    return;
   }
   Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
   for_each_tile(job, [&](int first, int last) {
@@ -203,8 +206,8 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
     if (!job.non_temporal) {
       prefetch_for_write(output + first * strides.row, strides, block.channels, count);
     }
-    pool_bins<Vector, Vectors, false>(job, box, map, first, last, row_sums,
-                                      packed_view(tile, first, 0, bins, width));
+    pool_bins<Vector, Vectors>(job, box, map, first, last, row_sums,
+                               packed_view(tile, first, 0, bins, width));
     write_lanes(job, tile, width, count, block.channels, output + first * strides.row, strides,
                 scratch);
   });
@@ -386,15 +389,27 @@ inline const Storage* gradients_of(const Job& job, const Block& block, wide_int 
          block.first_channel * strides.channel;
 }
 
+// The gradients of rows of bins, copied to lanes side by side. A function of its own, which all
+// widths of vectors share.
+template <typename Storage, typename Value>
+__attribute__((noinline)) View<const Value> pack_gradients(const Job& job, const Block& block,
+                                                           const Storage* gradients, BinRange bins,
+                                                           int lanes, Value* tile) {
+  const int across = job.columns.bins;
+  const Strides strides = strides_of(job, rows_of_bins(job), across);
+  to_lanes(gradients + bins.first * strides.row, strides, block.channels,
+           wide_int(bins.last - bins.first) * across, lanes * block.vectors, tile);
+  return packed_view<const Value>(tile, bins.first, 0, across, lanes, block.vectors);
+}
+
 // Adds the gradients of a box to rows [owned.top, owned.bottom) of the map, from those rows of bins
 // alone that read them: others take part in another task.
 template <typename Vector, int Vectors, typename Storage, typename Value>
 void scatter_box(const Job& job, const Block& block, wide_int box, wide_int next,
                  const View<Value>& map, const Rectangle& owned, char* scratch) {
   const int lanes = Lanes<Vector>::count;
-  const int across = job.columns.bins;
   const int down = rows_of_bins(job);
-  const Strides strides = strides_of(job, down, across);
+  const Strides strides = strides_of(job, down, job.columns.bins);
   const Storage* gradients = gradients_of<Storage>(job, block, box);
   prefetch_for_read(gradients_of<Storage>(job, block, next), strides, block.channels,
                     bins_of_box(job));
@@ -408,11 +423,8 @@ void scatter_box(const Job& job, const Block& block, wide_int box, wide_int next
     if (bins.first >= bins.last) return;
   }
   if (!in_place) {
-    Value* tile = reinterpret_cast<Value*>(tile_of(job, scratch));
-    const int width = lanes * block.vectors;
-    to_lanes(gradients + bins.first * strides.row, strides, block.channels,
-             wide_int(bins.last - bins.first) * across, width, tile);
-    source = packed_view<const Value>(tile, bins.first, 0, across, lanes, block.vectors);
+    source = pack_gradients(job, block, gradients, bins, lanes,
+                            reinterpret_cast<Value*>(tile_of(job, scratch)));
   }
   if (is_paired) {
     scatter_pairs<Vector, Vectors>(job, box, source, owned, map);
@@ -438,6 +450,38 @@ struct AverageBackward {
   }
 };
 
+// What rows [first, last) of bins add to the gradient of their box, and to those of offsets. `tile`
+// has the bins' own gradients.
+template <typename Vector, typename Value>
+__attribute__((noinline)) void add_gradients_of_rows(const Job& job, wide_int box, int first,
+                                                     int last, const View<const Value>& map,
+                                                     const Value* tile, int channels,
+                                                     double* offsets, BoxGradient<Vector>* sums,
+                                                     LongWork* work) {
+  const int bins = job.columns.bins;
+  for (int row = first; row < last; ++row) {
+    for (int column = 0; column < bins; ++column, tile += Lanes<Vector>::count) {
+      const Vector bin = load<Vector>(tile);
+      switch (job.arrangement) {
+        case crossed_bins:
+          if (is_volume(job)) {
+            add_volume_gradient(job, box, row, column, map, bin, sums, work);
+          } else {
+            add_bin_gradient(job, box, row, column, map, bin, sums, work);
+          }
+          break;
+        case flat_bins: add_point_gradient(job, box, column, map, bin, sums, work); break;
+        case paired_bins: {
+          BoxGradient<Vector> own;
+          add_bin_gradient(job, box, column, column, map, bin, &own, work);
+          sums->add(own);
+          add_offset_gradients(own, channels, bins, offsets + column);
+        }
+      }
+    }
+  }
+}
+
 struct AverageBackwardBoxes {
   static constexpr bool takes_several_vectors = false;
 
@@ -445,42 +489,17 @@ struct AverageBackwardBoxes {
   static void run(const Job& job, const Block& block, const Part& part) {
     typedef typename Lanes<Vector>::Value Value;
     const int lanes = Lanes<Vector>::count;
-    const Strides strides = strides_of(job, rows_of_bins(job), job.columns.bins);
     const Storage* gradients = gradients_of<Storage>(job, block, part.box);
     const View<const Value> map =
         map_of_window<Vector, Storage>(job, block, window_of_box(job, part.box), part.scratch);
     Value* tile = reinterpret_cast<Value*>(tile_of(job, part.scratch));
     double* gradient = job.grad_boxes + numbers_of_box(job) * row_of_box(job, part.box);
-    double* offsets = gradient + numbers_of_corners;
     BoxGradient<Vector> sums;
     LongWork work(job.watch);
     for_each_tile(job, [&](int first, int last) {
-      const int bins = job.columns.bins;
-      to_lanes(gradients + first * strides.row, strides, block.channels, (last - first) * bins,
-               lanes, tile);
-      for (int row = first; row < last; ++row) {
-        for (int column = 0; column < bins; ++column) {
-          const Vector bin = load<Vector>(tile + ((row - first) * bins + column) * lanes);
-          switch (job.arrangement) {
-            case crossed_bins:
-              if (is_volume(job)) {
-                add_volume_gradient(job, part.box, row, column, map, bin, &sums, &work);
-              } else {
-                add_bin_gradient(job, part.box, row, column, map, bin, &sums, &work);
-              }
-              break;
-            case flat_bins:
-              add_point_gradient(job, part.box, column, map, bin, &sums, &work);
-              break;
-            case paired_bins: {
-              BoxGradient<Vector> own;
-              add_bin_gradient(job, part.box, column, column, map, bin, &own, &work);
-              sums.add(own);
-              add_offset_gradients(own, block.channels, bins, offsets + column);
-            }
-          }
-        }
-      }
+      pack_gradients(job, block, gradients, {first, last}, lanes, tile);
+      add_gradients_of_rows(job, part.box, first, last, map, tile, block.channels,
+                            gradient + numbers_of_corners, &sums, &work);
     });
     const wide_int numbers =
         job.arrangement == paired_bins ? numbers_of_corners : numbers_of_box(job);

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "job.h"
+#include "../config.h"
 
 namespace roipool {
 namespace ROIPOOL_ENGINE {

@@ -3,88 +3,15 @@
 #pragma once
 #include <stdint.h>
 
-#include <atomic>
-
 #include "argmax_positions.h"
 #include "core_cache.h"
-#include "engines.h"
 #include "group_plan.h"
+#include "interface.h"
 #include "memory.h"
 #include "plan.h"
 #include "schedule.h"
 
 namespace roipool {
-
-enum Operation {
-  op_average,
-  op_average_backward,
-  op_average_backward_boxes,
-  op_maximum,
-  op_maximum_backward,
-  op_unpool,
-  op_argmax_positions,
-  op_argmax_at
-};
-
-enum Status {
-  status_done,
-  status_no_memory,
-  status_wide_argmax,   // a bin has more samples than 32-bit indices can count
-  status_wrong_argmax,  // an index is not below its bin's samples
-  status_long_axis,     // a map has more rows or columns than 32 bits number
-  status_interrupted
-};
-
-// A map of every image, and the boxes that are pooled from it. Most calls have one level; a feature
-// pyramid's have one for each of its maps.
-struct Level {
-  Request request;
-  Job job;
-  // Set by `execute`.
-  void* bin_memory;
-  void* entry_memory;
-  void* sum_memory;
-  void* group_memory;
-  wide_int first_box;  // boxes and tasks of the levels before it
-  wide_int first_task;
-};
-
-struct Call {
-  Operation operation;
-  const Engine* engine;
-  int threads;
-  Level* levels;
-  int level_count;
-  Watch* watch;  // null: the call cannot be interrupted
-  // Set by `execute`.
-  wide_int boxes;
-  wide_int max_taps;     // of a chunk
-  wide_int chunk_begin;  // its boxes, counted through the levels: [chunk_begin, chunk_end)
-  wide_int chunk_end;
-  wide_int chunk_entries;  // a bound of them
-  wide_int tasks;
-  int running_threads;
-  wide_int scratch_bytes;  // of each thread
-  void* scratch;
-  wide_int bytes;              // of the latest allocation
-  std::atomic<bool> is_wrong;  // set by any thread
-};
-
-inline void begin_call(Call* call, Operation operation, const Engine* engine, Level* levels,
-                       int level_count, Watch* watch) {
-  call->operation = operation;
-  call->engine = engine;
-  call->levels = levels;
-  call->level_count = level_count;
-  call->watch = watch;
-  call->threads = 1;
-  call->scratch = nullptr;
-  call->is_wrong.store(false, std::memory_order_relaxed);
-  for (int i = 0; i < level_count; ++i) {
-    levels[i].bin_memory = levels[i].entry_memory = nullptr;
-    levels[i].sum_memory = levels[i].group_memory = nullptr;
-  }
-}
 
 inline Entries entries_of(Operation operation, const Job& job) {
   switch (operation) {

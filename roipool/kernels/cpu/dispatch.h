@@ -22,8 +22,9 @@ inline char* packed_of(const Job& job, char* scratch) { return tile_of(job, scra
 
 // Writes `count` neighbours, bins or cells, of a block's channels from lanes side by side.
 template <typename Storage, typename Value>
-inline void write_lanes(const Job& job, const Value* from, int lanes, wide_int count, int channels,
-                        Storage* to, const Strides& strides, char* scratch) {
+__attribute__((noinline)) void write_lanes(const Job& job, const Value* from, int lanes,
+                                           wide_int count, int channels, Storage* to,
+                                           const Strides& strides, char* scratch) {
   if (job.non_temporal && strides.column == 1) {
     Storage* transposed = reinterpret_cast<Storage*>(tile_of(job, scratch, job.tiles - 1));
     lanes_to_rows(from, lanes, count, channels, transposed, count);
@@ -122,8 +123,8 @@ __attribute__((noinline)) inline void pack_bytes(const Job& job, const Block& bl
 
 // A window of a block's features: copied, unless it can be used in place.
 template <typename Vector, typename Storage>
-View<const typename Lanes<Vector>::Value> map_of_window(const Job& job, const Block& block,
-                                                        const Rectangle& window, char* scratch) {
+__attribute__((noinline)) View<const typename Lanes<Vector>::Value> map_of_window(
+    const Job& job, const Block& block, const Rectangle& window, char* scratch) {
   typedef typename Lanes<Vector>::Value Value;
   const int lanes = Lanes<Vector>::count;
   if (is_direct(job, block, lanes) && !holds_bytes(job)) {
@@ -166,8 +167,9 @@ void visit_maps(const Job& job, const Block& block, const Part& part, Visit visi
 
 // Copies the sums of a window to rows [first, last) of the output, which is zero outside it.
 template <typename Storage, typename Value>
-void unpack(const Job& job, const Maps<Storage>& maps, const View<Value>& sums,
-            const Rectangle& window, wide_int first, wide_int last, int lanes, char* scratch) {
+__attribute__((noinline)) void unpack(const Job& job, const Maps<Storage>& maps,
+                                      const View<Value>& sums, const Rectangle& window,
+                                      wide_int first, wide_int last, int lanes, char* scratch) {
   const wide_int width = job.columns.size;
   for (wide_int y = first; y < last; ++y) {
     if (y < window.top || y >= window.bottom) {
@@ -255,6 +257,24 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
            part.scratch);
   }
 }
+
+// Copies that both engines make: maximum.cpp compiles them, average.cpp only calls them.
+#define ROIPOOL_COPIES(KEYWORDS, Storage, Value, Vector)                                       \
+  KEYWORDS void write_lanes(const Job&, const Value*, int, wide_int, int, Storage*,            \
+                            const Strides&, char*);                                            \
+  KEYWORDS void unpack(const Job&, const Maps<Storage>&, const View<Value>&, const Rectangle&, \
+                       wide_int, wide_int, int, char*);                                        \
+  KEYWORDS View<const Value> map_of_window<Value, Storage>(const Job&, const Block&,           \
+                                                           const Rectangle&, char*);           \
+  KEYWORDS View<const Value> map_of_window<Vector, Storage>(const Job&, const Block&,          \
+                                                            const Rectangle&, char*);
+#define ROIPOOL_ALL_COPIES(KEYWORDS)                    \
+  ROIPOOL_COPIES(KEYWORDS, Float16, float, FloatLanes)  \
+  ROIPOOL_COPIES(KEYWORDS, Bfloat16, float, FloatLanes) \
+  ROIPOOL_COPIES(KEYWORDS, float, float, FloatLanes)    \
+  ROIPOOL_COPIES(KEYWORDS, double, double, DoubleLanes)
+
+ROIPOOL_ALL_COPIES(extern template)
 
 }  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

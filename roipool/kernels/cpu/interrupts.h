@@ -8,7 +8,7 @@
 #include <time.h>
 #endif
 
-#include "job.h"
+#include "watch.h"
 
 namespace roipool {
 

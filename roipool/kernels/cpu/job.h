@@ -1,10 +1,9 @@
 // The input of an engine: plain pointers and sizes. The geometry is compiled once, without
 // contraction, the engines once per instruction set.
 #pragma once
-#include <atomic>
-
-#include "../config.h"
-#include "../numbers.h"
+#include "../box_columns.h"
+#include "axis_plan.h"
+#include "watch.h"
 
 namespace roipool {
 
@@ -15,71 +14,11 @@ inline T read_once(const T* address) {
   return *static_cast<const volatile T*>(address);
 }
 
-// Of pooled values and gradients.
+// The type of pooled values and gradients.
 enum Storage { float16_storage, bfloat16_storage, float32_storage, float64_storage };
 
-// Of features. Bytes, of pictures, are pooled to float32.
+// The type of features. Bytes, of pictures, are pooled to float32.
 enum FeatureStorage { stored_as_pooled, stored_as_uint8, stored_as_int8 };
-
-// Lines of at most this many taps are made equally long within a box, for engines that are
-// compiled for each length: a branch that is mispredicted costs more than a few taps.
-const int max_padded_taps = 6;
-const int uneven = 1 << 30;  // the length of lines that are not padded
-
-// A transposed plan, for backwards: each line is a cell and lists the bins that read it. The lines
-// of box k have the offsets of its entries in the plan, its taps twice those.
-struct TransposedPlan {
-  int* lines;       // per box
-  int* longest;     // per box: taps of each line, or `uneven`
-  int* cell;        // per line
-  wide_int* begin;  // per line: its taps
-  int* count;       // per line
-  int* bin;         // per tap
-  void* weight;     // per tap
-};
-
-struct BinWindow;
-
-// The plans of all boxes along one axis. Bin b of box k is row k * bins + b of the per-bin arrays;
-// its entries are begin[row] ... begin[row] + count[row] - 1 of the per-entry arrays. Real numbers
-// are double for float64 features, else float. Arrays that a plan does not need are null.
-struct AxisPlan {
-  int bins;
-  bool is_pointwise;  // of both axes together: see Job
-  bool is_product;    // of two axes: the rows of all planes of a volume
-  wide_int size;      // cells of the map along this axis
-  wide_int* begin;    // per bin, and one more
-  int* count;         // per bin
-  int* longest;       // per box: entries of the longest bin; `uneven` if its taps are not padded
-  int* window_first;  // per box: the cells that it reads are window_first ... window_last - 1
-  int* window_last;
-  // For averages: taps, merged over the bin's samples, the division by their number included.
-  int* cell;
-  void* weight;
-  void* slope[5];  // d(weight) / d(a number of the box), for the gradient of boxes: by its low and
-                   // high end, of a product by those of depth and of rows, or for a pointwise
-                   // definition by all numbers
-  BinWindow* bin_window;  // per bin, for a pointwise definition: where its taps are added up
-  TransposedPlan transposed;
-  // For maxima: samples.
-  void* sample;           // Sample<T>
-  wide_int* first_index;  // per bin: index of its first listed sample
-  wide_int* total;        // per bin: samples, those outside the map included
-};
-
-// A volume is a map whose rows are those of all its planes. Each line of them is the product of one
-// of depth and one of the rows of a plane.
-struct VolumePlan {
-  AxisPlan depth, rows;
-};
-
-// Whether a call is to end early; see interrupts.h. All threads of a call read it.
-struct Watch {
-  std::atomic<bool> is_interrupted;
-  wide_int next_check;                  // in milliseconds; the main thread's
-  wide_int asks;                        // how often the main thread has asked
-  bool (*run_signal_handlers)(Watch*);  // returns whether one has raised an exception
-};
 
 // Boxes of a level that are planned and executed together. A call takes those of all levels chunk
 // after chunk: its plan needs memory for one only.
@@ -93,19 +32,6 @@ struct Chunk {
   bool is_whole_call() const { return is_first && is_last; }
 };
 
-// How many taps each bin of a box has along both axes, or `many_taps`
-// (group_plan.h).
-struct TapShape {
-  unsigned char rows;
-  unsigned char columns;
-};
-// Of position-sensitive averages: plans of the boxes of a chunk, at their places in `box_order`.
-struct GroupPlan {
-  TapShape* shape;  // per place
-  void* rows;       // FewTaps of bin b at place i are number b * boxes + i
-  void* columns;
-};
-
 // How the bins of a box follow from the lines of its two axes.
 enum Arrangement {
   crossed_bins,  // one where each line of the rows crosses each of the columns
@@ -113,7 +39,8 @@ enum Arrangement {
   flat_bins      // one of each line of the columns: a map is one row of all cells (regions.h)
 };
 
-struct Job {
+// What is to be pooled, and how.
+struct JobRequest {
   Watch* watch;     // null: the call cannot be interrupted
   Storage storage;  // of pooled values
   FeatureStorage feature_storage;
@@ -122,30 +49,7 @@ struct Job {
   int group_rows, group_columns;     // of features: each channel of pooled values is pooled from as
                                      // many channels as there are groups, side by side
   int bins_down, bins_across;        // of a box
-  AxisPlan rows, columns;
-  VolumePlan* volume;  // null: maps are no volumes
-  GroupPlan group_plan;
-
-  const void* features;
-  const void* grad_output;
-  void* output;        // pooled values, or in a backward the gradient of features
-  void* argmax;        // or null
-  bool wide_argmax;    // int64 rather than int32
-  double* grad_boxes;  // [boxes, numbers_of_box]
-  void* positions[2];  // y and x of argmax in map cells, where one is turned into the other
   Arrangement arrangement;
-
-  Chunk chunk;
-  void* sums;  // in a backward of several chunks: what the gradient of features is so far, laid out
-               // like it, in the computed type
-
-  // The boxes of the chunk grouped by image, in their given order: those of image n are
-  // box_order[image_begin[n]] ... box_order[image_begin[n + 1] - 1].
-  wide_int* box_order;
-  wide_int* image_begin;
-  const wide_int* box_image;  // < images; negative: the box reads nothing, and goes with image 0
-  const wide_int* box_row;    // which row of pooled values, argmax and gradients of boxes is each
-                              // box's own; null: its number
 
   double empty_value;    // of a bin that has nothing to pool
   double lowest;         // where a running maximum starts
@@ -154,8 +58,35 @@ struct Job {
   bool outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
 
   wide_int min_non_temporal_bytes;  // smaller results are stored normally
+};
 
-  // The division of the work into tasks, set by schedule.h.
+// The caller's arrays, and those of the plan.
+struct JobBuffers {
+  const void* features;
+  const void* grad_output;
+  void* output;               // pooled values, or in a backward the gradient of features
+  void* argmax;               // or null
+  bool wide_argmax;           // int64 rather than int32
+  double* grad_boxes;         // [boxes, numbers_of_box]
+  void* positions[2];         // y and x of argmax in map cells, where one is turned into the other
+  const wide_int* box_image;  // < images; negative: the box reads nothing, and goes with image 0
+  const wide_int* box_row;    // which row of pooled values, argmax and gradients of boxes is each
+                              // box's own; null: its number
+
+  AxisPlan rows, columns;
+  VolumePlan* volume;  // null: maps are no volumes
+  GroupPlan group_plan;
+  void* sums;  // in a backward of several chunks: what the gradient of features is so far, laid out
+               // like it, in the computed type
+  // The boxes of the chunk grouped by image, in their given order: those of image n are
+  // box_order[image_begin[n]] ... box_order[image_begin[n + 1] - 1].
+  wide_int* box_order;
+  wide_int* image_begin;
+};
+
+// The division of the work into tasks, set by schedule.h.
+struct JobSchedule {
+  Chunk chunk;
   bool narrow;          // one channel at a time
   bool whole_pixels;    // or all of them, of cells that lie side by side
   bool pixels;          // by pixels.h, whatever the type
@@ -174,6 +105,8 @@ struct Job {
   wide_int scratch_bytes;  // in all
   wide_int tasks;
 };
+
+struct Job : JobRequest, JobBuffers, JobSchedule {};
 
 // Pooled values as rows of bins: a single one unless lines are crossed.
 inline int rows_of_bins(const Job& job) {
@@ -218,53 +151,6 @@ inline wide_int row_of_box(const Job& job, wide_int box) {
   return job.box_row ? job.box_row[box] : box;
 }
 
-// Whether the rest of a call's work is to be left undone: its results are dropped.
-inline bool is_over(const Watch* watch) {  // does not ask
-  return watch && watch->is_interrupted.load(std::memory_order_relaxed);
-}
-inline bool is_interrupted(Watch* watch) {
-  if (!watch) return false;
-  if (is_over(watch)) return true;
-  if (!watch->run_signal_handlers(watch)) return false;
-  watch->is_interrupted.store(true, std::memory_order_relaxed);
-  return true;
-}
 inline bool is_interrupted(const Job& job) { return is_interrupted(job.watch); }
-
-// Samples, or cells of a vector of channels, that are computed between two questions.
-const wide_int work_between_asks = 1 << 18;
-
-// Asks the watch within the work on a box, of which there may be billions of units.
-struct LongWork {
-  Watch* watch;
-  wide_int left = work_between_asks;
-
-  explicit LongWork(Watch* watch) : watch(watch) {}
-
-  // To be called before `units` of work; returns whether they are to be left undone.
-  bool ends_before(wide_int units) {
-    left -= units;
-    if (left > 0) return false;
-    left = work_between_asks;
-    return is_interrupted(watch);
-  }
-};
-
-// Runs one task of a job; `scratch` is the calling thread's own memory.
-typedef void (*Runner)(const Job&, wide_int task, char* scratch);
-
-struct Engine {
-  const char* name;
-  Runner average_forward;
-  Runner average_backward;
-  Runner average_backward_boxes;
-  Runner maximum_forward;
-  Runner maximum_backward;
-  Runner position_sensitive_forward;
-  Runner position_sensitive_backward;
-  Runner position_sensitive_backward_boxes;
-  // Rounds values to bytes.
-  void (*store_bytes)(const float* from, wide_int count, bool is_signed, void* to);
-};
 
 }  // namespace roipool

@@ -282,7 +282,37 @@ void write_argmax(const Job& job, const Index* indices, int lanes, wide_int bins
   }
 }
 
-template <typename Vector, Tracking Track, typename Storage, typename Value>
+// Rows [first, last) of the bins of one box. Whatever type results are stored in, it is this
+// function that computes them.
+template <typename Vector, Tracking Track, typename Value>
+__attribute__((noinline)) void pool_rows(const Job& job, wide_int box, const View<const Value>& map,
+                                         int first, int last, const Results<Vector>& to) {
+  const wide_int values_of_row = wide_int(job.columns.bins) * map.vectors * Lanes<Vector>::count;
+  for (int row = first; row < last; ++row) {
+    const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
+    const wide_int offset = (row - first) * values_of_row;
+    const Results<Vector> at = {to.values + offset, to.indices + offset};
+    if (job.argmax_is_cell) {
+      pool_row_of_cells<Vector, Track>(job, box, map, rows, at);
+    } else {
+      pool_row_of_samples<Vector, Track>(job, box, map, rows, at);
+    }
+  }
+}
+
+template <typename Vector, typename Value>
+inline void pool_tracked_rows(const Job& job, wide_int box, const View<const Value>& map, int first,
+                              int last, const Results<Vector>& to) {
+  if (job.nan_restarts) {
+    pool_rows<Vector, nan_restarts>(job, box, map, first, last, to);
+  } else if (job.argmax) {
+    pool_rows<Vector, value_and_argmax>(job, box, map, first, last, to);
+  } else {
+    pool_rows<Vector, value_only>(job, box, map, first, last, to);
+  }
+}
+
+template <typename Vector, typename Storage, typename Value>
 void pool_box(const Job& job, const Block& block, wide_int box, const View<const Value>& map,
               char* scratch) {
   typedef typename Lanes<Vector>::Index Index;
@@ -303,26 +333,18 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
       prefetch_for_write(static_cast<int32_t*>(job.argmax) + at, strides, block.channels, count);
     }
     if (is_interrupted(job)) return;
-    for (int row = first; row < last; ++row) {
-      const Samples<Value> rows = samples_of<Value>(job.rows, box, row);
-      const wide_int offset = wide_int(row - first) * bins * width;
-      const Results<Vector> to = {tile + offset, indices + offset};
-      if (job.argmax_is_cell) {
-        pool_row_of_cells<Vector, Track>(job, box, map, rows, to);
-      } else {
-        pool_row_of_samples<Vector, Track>(job, box, map, rows, to);
-      }
-    }
+    pool_tracked_rows<Vector>(job, box, map, first, last, {tile, indices});
     write_lanes(job, tile, width, count, block.channels, output, strides, scratch);
     write_argmax(job, indices, width, count, at, strides, block.channels, scratch);
   });
 }
 
-template <typename Vector, Tracking Track, typename Storage>
-void forward(const Job& job, const Block& block, const Part& part) {
+// For any number of vectors, so that it is compiled once.
+template <typename Vector, typename Storage>
+void pool_boxes(const Job& job, const Block& block, const Part& part) {
   typedef typename Lanes<Vector>::Value Value;
   visit_maps<Vector, Storage>(job, block, part, [&](wide_int box, const View<const Value>& map) {
-    pool_box<Vector, Track, Storage>(job, block, box, map, part.scratch);
+    pool_box<Vector, Storage>(job, block, box, map, part.scratch);
   });
 }
 
@@ -331,13 +353,7 @@ struct MaximumForward {
 
   template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
-    if (job.nan_restarts) {
-      forward<Vector, nan_restarts, Storage>(job, block, part);
-    } else if (job.argmax) {
-      forward<Vector, value_and_argmax, Storage>(job, block, part);
-    } else {
-      forward<Vector, value_only, Storage>(job, block, part);
-    }
+    pool_boxes<Vector, Storage>(job, block, part);
   }
 };
 
@@ -506,20 +522,25 @@ void own_planes(const Job& job, const Block& block) {
   }
 }
 
+template <typename Vector, typename Storage>
+void add_gradients(const Job& job, const Block& block, const Part& part) {
+  typedef typename Lanes<Vector>::Value Value;
+  own_maps<Vector, Storage>(job, block, part,
+                            [&](wide_int box, wide_int, const View<Value>& map, const Rectangle&) {
+                              scatter_argmax<Storage>(job, block, box, map, 1);
+                            });
+}
+
 struct MaximumBackward {
   static constexpr bool takes_several_vectors = true;
 
   template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
-    typedef typename Lanes<Vector>::Value Value;
     if (owns_planes(job)) {
-      own_planes<Value>(job, block);
-      return;
+      own_planes<typename Lanes<Vector>::Value>(job, block);
+    } else {
+      add_gradients<Vector, Storage>(job, block, part);
     }
-    own_maps<Vector, Storage>(
-        job, block, part, [&](wide_int box, wide_int, const View<Value>& map, const Rectangle&) {
-          scatter_argmax<Storage>(job, block, box, map, 1);
-        });
   }
 };
 
@@ -530,6 +551,9 @@ void maximum_forward(const Job& job, wide_int task, char* scratch) {
 void maximum_backward(const Job& job, wide_int task, char* scratch) {
   run_task<MaximumBackward>(job, task, scratch);
 }
+
+// Here, because no copy may depend on how an engine rounds.
+ROIPOOL_ALL_COPIES(template)
 
 }  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

@@ -1,8 +1,10 @@
 // Non-temporal stores, for results that are larger than the caches: a whole line is written without
 // reading it first, and without evicting lines that are still needed.
 #pragma once
-#if defined(__SSE2__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>  // a tenth as long
 #endif
 
 #include "../config.h"

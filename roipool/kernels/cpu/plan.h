@@ -70,7 +70,7 @@ inline wide_int few_entries_of_bin(const Request& request, Direction direction) 
   const wide_int per_sample = request.entries == listed_samples ? 1 : 2;
   if (traits.kind == kind_crop) return per_sample;
   const wide_int sampling = sampling_of(request, direction);
-  // Of bins that share no lines there are so many that counting costs more than memory.
+  // Moved bins share no lines: counting so many of them costs more than memory.
   const bool is_moved = traits.kind == kind_moved;
   const wide_int most = is_moved ? 2 * max_padded_taps : max_padded_taps;
   if (!(traits.kind == kind_grid || is_moved) || sampling < 1 || sampling > most) return 0;
@@ -525,19 +525,5 @@ inline void group_by_image(Job* job) {
     job->box_order[begin[maximum(job->box_image[box], 0LL) + 1]++] = box;
   }
 }
-
-// The rows of definitions.h as text, for Python.
-struct DefinitionRow {
-  const char* name;
-  const char* kind;
-  int samples_per_ratio;
-  int max_per_cell;
-};
-
-#define ROIPOOL_ROW(name, kind, samples_per_ratio, max_per_cell) \
-  {#name, #kind, samples_per_ratio, max_per_cell},
-const DefinitionRow definition_rows[definition_count] = {ROIPOOL_DEFINITIONS(
-    ROIPOOL_ROW) ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_ROW) ROIPOOL_MOVED_DEFINITIONS(ROIPOOL_ROW)};
-#undef ROIPOOL_ROW
 
 }  // namespace roipool

@@ -1,60 +1,20 @@
-// The request of a call, and the sinks that write bins, taps and samples into the arrays of an
+// The sinks that write bins, taps and samples into the arrays of an
 // AxisPlan.
 #pragma once
 #include <string.h>
 
 #include "../definitions.h"
 #include "../sinks.h"
-#include "job.h"
+#include "axis_plan.h"
+#include "request.h"
 
 namespace roipool {
 
-// The entries that an engine needs for each box.
-enum Entries {
-  padded_taps,         // sums: taps, as many in each bin of a box where they are few
-  transposed_taps,     // their transpose: taps, and the transposed plan
-  taps_with_gradient,  // gradients of boxes: taps with their derivatives
-  listed_samples       // maxima
-};
-
-// Along which axis of the maps; it numbers the coordinates of a corner.
-enum Direction { across, down, deep };
-
-// The third axis of volumes: their planes follow each other as rows of one map.
-struct Depth {
-  int bins;           // 0: maps are no volumes
-  wide_int planes;    // of a map
-  wide_int sampling;  // as `Request::sampling`
-  double scale;       // as `Request::scale`
-  double row_scale;   // instead of `Request::scale` for rows
-};
-
-// The definition of one call with its options, for every box.
-struct Request {
-  Definition definition;
-  bool double_precision;
-  Entries entries;
-  double scale;
-  wide_int sampling[2];  // rows, columns
-  bool aligned;
-  double angle_scale;      // multiplies a box's angle to give radians, counter-clockwise
-  double offset_factor;    // multiplies offsets of bins to give shares of the box's sides
-  const void* boxes;       // as float or double, `numbers` of each: x1, y1, x2, y2, and where bins
-                           // are moved the offsets by x of all bins, then those by y; or of volumes
-                           // x1, y1, z1, x2, y2, z2; or for a pointwise definition centre x,
-                           // centre y, width, height, angle
-  const wide_int* images;  // [boxes]; negative: the box reads nothing
-  Watch* watch;            // null: the call cannot be interrupted
-  Depth depth;
-  // Set by `arrange_bins`.
-  wide_int numbers;
-  bool moves_bins;
-  int bins_down, bins_across;
-  wide_int map_rows, map_columns;
-};
-
-// Whether its maps are volumes.
-inline bool has_depth(const Request& request) { return knows_volumes && request.depth.bins > 0; }
+#ifdef __wasm__  // the page's module is to be small
+#define ROIPOOL_INLINED
+#else
+#define ROIPOOL_INLINED __attribute__((always_inline))
+#endif
 
 // Uses a new sink for each bin of a box: `bins` makes it, and stores its result.
 template <typename Bins>
@@ -66,11 +26,8 @@ struct BinByBin {
 
   explicit BinByBin(const Bins& bins) : bins(bins), sink(bins.sink_of(0)) {}
 
-  // Of so many definitions that compilers would rather call it: two dozen instructions a bin.
-#ifndef __wasm__  // the page's module is to be small
-  __attribute__((always_inline))
-#endif
-  void begin_bin(int next, wide_int total) {
+  // Too many callers to be inlined by itself: a call costs two dozen instructions a bin.
+  ROIPOOL_INLINED void begin_bin(int next, wide_int total) {
     finish_bin();
     bin = next;
     sink = bins.sink_of(bin);
@@ -134,7 +91,7 @@ struct TapBins {
   Sink sink_of(int bin) const {
     return Sink({plan, plan.begin[first_row + bin], plan.begin[first_row + bin + 1]});
   }
-  void finish(int bin, Sink& taps) {
+  ROIPOOL_INLINED void finish(int bin, Sink& taps) {
     taps.finish();
     plan.count[first_row + bin] = taps.count;
     window.include(taps.window);

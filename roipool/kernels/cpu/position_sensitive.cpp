@@ -118,6 +118,33 @@ inline void visit_by_shape(const Job& job, const BoxRange& range, Few few, Many 
   });
 }
 
+// Values of a bin that are stored in a narrower type lie side by side for so many places at a time,
+// so that engines hold the loops over taps for computed types alone.
+const int converted_places = 256;
+
+struct Counting {
+  wide_int number[converted_places];
+
+  constexpr Counting() : number() {
+    for (int i = 0; i < converted_places; ++i) number[i] = i;
+  }
+};
+constexpr Counting counting;
+
+// Values side by side, the first of which is that of place `first`.
+template <typename Value>
+inline PooledBin<Value> side_by_side(Value* values, wide_int first) {
+  return {values, 1, counting.number - first, nullptr};
+}
+
+// Calls visit(places) for all of them, so many at a time.
+template <typename Visit>
+inline void for_converted_places(const BoxRange& range, Visit visit) {
+  for (wide_int first = range.begin; first < range.end; first += converted_places) {
+    visit(BoxRange{first, minimum(first + converted_places, range.end)});
+  }
+}
+
 template <typename Value>
 inline const FewTaps<Value>* few_taps_of(const Job& job, const void* taps, int bin) {
   return static_cast<const FewTaps<Value>*>(taps) + bin * job.chunk.boxes();
@@ -156,20 +183,20 @@ inline Value sum_many(const View<const Value>& plane, const Taps<Value>& rows,
   return sum;
 }
 
-template <int Rows, int Columns, typename Storage, typename Value>
+template <int Rows, int Columns, typename Value>
 inline void pool_few(const View<const Value> plane, const BoxRange places,
                      const FewTaps<Value>* rows, const FewTaps<Value>* columns, Value empty,
-                     const PooledBin<Storage> to) {
+                     const PooledBin<Value> to) {
   for (wide_int i = places.begin; i < places.end; ++i) {
     const bool is_empty = rows[i].cell[0] < 0 || columns[i].cell[0] < 0;
-    const Value value = is_empty ? empty : sum_few<Rows, Columns>(plane, rows[i], columns[i]);
-    store_value(value, to.of(i));
+    *to.of(i) = is_empty ? empty : sum_few<Rows, Columns>(plane, rows[i], columns[i]);
   }
 }
 
-template <typename Storage, typename Value>
-inline void pool_bin(const Job& job, const BoxRange& range, BinLines lines,
-                     const View<const Value>& plane, const PooledBin<Storage>& to, LongWork* work) {
+template <typename Value>
+__attribute__((noinline)) void pool_bin(const Job& job, const BoxRange& range, BinLines lines,
+                                        const View<const Value>& plane, const PooledBin<Value>& to,
+                                        LongWork* work) {
   if (work->ends_before(range.end - range.begin)) return;
   const Value empty = static_cast<Value>(job.empty_value);
   const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, lines.row);
@@ -185,8 +212,26 @@ inline void pool_bin(const Job& job, const BoxRange& range, BinLines lines,
         const Taps<Value> across =
             bins_from_cells<Value>(job.columns, job.box_order[place]).taps_of(lines.column);
         const bool is_empty = down.count == 0 || across.count == 0;
-        store_value(is_empty ? empty : sum_many(plane, down, across, work), to.of(place));
+        *to.of(place) = is_empty ? empty : sum_many(plane, down, across, work);
       });
+}
+
+template <typename Storage, typename Value>
+inline void pool_stored_bin(const Job& job, const BoxRange& range, BinLines lines,
+                            const View<const Value>& plane, const PooledBin<Storage>& to,
+                            LongWork* work) {
+  if constexpr (std::is_same<Storage, Value>::value) {
+    pool_bin(job, range, lines, plane, to, work);
+  } else {
+    for_converted_places(range, [&](const BoxRange& places) {
+      Value values[converted_places];
+      pool_bin(job, places, lines, plane, side_by_side(values, places.begin), work);
+      if (is_over(job.watch)) return;  // some values were not computed
+      for (wide_int i = places.begin; i < places.end; ++i) {
+        store_value(values[i - places.begin], to.of(i));
+      }
+    });
+  }
 }
 
 struct PositionSensitiveForward {
@@ -202,8 +247,8 @@ struct PositionSensitiveForward {
         job, task.run, window, scratch, [&](int group, const View<const Value>& plane) {
           if (is_interrupted(job)) return;
           GroupBins(job, task.run.row, group).for_each([&](int row, int column) {
-            pool_bin(job, range, lines_of_bin(job, row, column), plane,
-                     place.of_bin(job, output, row, column), &work);
+            pool_stored_bin(job, range, lines_of_bin(job, row, column), plane,
+                            place.of_bin(job, output, row, column), &work);
           });
         });
   }
@@ -231,10 +276,10 @@ inline void add_along(Value share, int count, const int* cells, const Value* wei
 }
 
 // Adds the gradients of a bin of all boxes to its plane.
-template <typename Storage, typename Value, typename Rows>
-inline void scatter_bin(const Job& job, const BoxRange& range, BinLines lines, const Rows owned,
-                        const View<Value> plane, const PooledBin<const Storage> from,
-                        LongWork* work) {
+template <typename Value, typename Rows>
+__attribute__((noinline)) void scatter_bin(const Job& job, const BoxRange& range, BinLines lines,
+                                           const Rows owned, const View<Value> plane,
+                                           const PooledBin<const Value> from, LongWork* work) {
   if (work->ends_before(range.end - range.begin)) return;
   const FewTaps<Value>* rows = few_taps_of<Value>(job, job.group_plan.rows, lines.row);
   const FewTaps<Value>* columns = few_taps_of<Value>(job, job.group_plan.columns, lines.column);
@@ -243,7 +288,7 @@ inline void scatter_bin(const Job& job, const BoxRange& range, BinLines lines, c
       [=](auto down, auto across, const BoxRange places) {
         for (wide_int i = places.begin; i < places.end; ++i) {
           if (rows[i].cell[0] < 0 || columns[i].cell[0] < 0) continue;
-          const Value gradient = compute_value(*from.of(i));
+          const Value gradient = *from.of(i);
           for (int j = 0; j < down.value; ++j) {
             if (!owned.has(rows[i].cell[j])) continue;
             add_along(rows[i].weight[j] * gradient, across.value, columns[i].cell,
@@ -255,13 +300,31 @@ inline void scatter_bin(const Job& job, const BoxRange& range, BinLines lines, c
         const wide_int box = job.box_order[place];
         const Taps<Value> down = bins_from_cells<Value>(job.rows, box).taps_of(lines.row);
         const Taps<Value> across = bins_from_cells<Value>(job.columns, box).taps_of(lines.column);
-        const Value gradient = compute_value(*from.of(place));
+        const Value gradient = *from.of(place);
         for (int j = 0; j < down.count && !work->ends_before(across.count); ++j) {
           if (!owned.has(down.source[j])) continue;
           add_along(down.weight[j] * gradient, across.count, across.source, across.weight,
                     plane.line(down.source[j]));
         }
       });
+}
+
+template <typename Storage, typename Value, typename Rows>
+inline void scatter_stored_bin(const Job& job, const BoxRange& range, BinLines lines,
+                               const Rows& owned, const View<Value>& plane,
+                               const PooledBin<const Storage>& from, LongWork* work) {
+  if constexpr (std::is_same<Storage, Value>::value) {
+    scatter_bin(job, range, lines, owned, plane, from, work);
+  } else {
+    for_converted_places(range, [&](const BoxRange& places) {
+      Value gradients[converted_places];
+      for (wide_int i = places.begin; i < places.end; ++i) {
+        gradients[i - places.begin] = compute_value(*from.of(i));
+      }
+      const PooledBin<const Value> converted = side_by_side<const Value>(gradients, places.begin);
+      scatter_bin(job, places, lines, owned, plane, converted, work);
+    });
+  }
 }
 
 // The rows of its planes that a part of a backward owns, all columns.
@@ -321,9 +384,10 @@ struct PositionSensitiveBackward {
           const PooledBin<const Storage> from = place.of_bin(job, gradients, down, across);
           const BinLines lines = lines_of_bin(job, down, across);
           if (job.parts == 1) {
-            scatter_bin(job, range, lines, AllRows(), plane, from, &work);
+            scatter_stored_bin(job, range, lines, AllRows(), plane, from, &work);
           } else {
-            scatter_bin(job, range, lines, OwnedRows{owned.top, owned.bottom}, plane, from, &work);
+            scatter_stored_bin(job, range, lines, OwnedRows{owned.top, owned.bottom}, plane, from,
+                               &work);
           }
         });
       }

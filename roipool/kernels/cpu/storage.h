@@ -9,7 +9,6 @@
 #endif
 
 #include "../config.h"
-#include "job.h"
 
 namespace roipool {
 namespace ROIPOOL_ENGINE {

@@ -1,6 +1,6 @@
 // The weights of a plan, as engines of averages read them.
 #pragma once
-#include "job.h"
+#include "axis_plan.h"
 
 namespace roipool {
 namespace ROIPOOL_ENGINE {

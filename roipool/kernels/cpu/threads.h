@@ -9,7 +9,7 @@ namespace roipool {
 #ifdef _OPENMP
 const int built_with_openmp = 1;
 inline int openmp_threads() noexcept { return omp_get_max_threads(); }
-// Of the parallel region that calls it.
+// Threads of the parallel region that calls it.
 inline int threads_of_region() noexcept { return omp_get_num_threads(); }
 #else
 const int built_with_openmp = 0;

@@ -7,7 +7,6 @@
 #include <immintrin.h>
 #endif
 
-#include "job.h"
 #include "storage.h"
 
 namespace roipool {

@@ -176,7 +176,8 @@ inline void describe_definition(const Attributes& given, int map, const void* bo
   arrange_bins(request, &level->job);
 }
 
-// Of the maps, by number: they are the first operands, or follow the gradient, or are the results.
+// Sets the arrays of a map by its number: maps are the first operands, or follow the gradient, or
+// are the results.
 inline void set_arrays(const CallFrame* frame, Operation operation, int map, Job* job) {
   switch (operation) {
     case op_average:

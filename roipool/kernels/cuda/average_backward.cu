@@ -18,13 +18,13 @@ __device__ inline int channel_of_lane(const Place& tile, int lane) {
   return minimum(lane * pack, tile.channels - pack);
 }
 
-// Of the bins that are described.
+// A chunk, as part of the described bins.
 struct Staged {
   int first, bins;
 };
 
-// What a thread brings of a chunk to shared memory, in two steps: gradients, and a tap of a bin's
-// row and one of its column. Of the gradients, a warp brings those of some channels of all bins
+// The values of a chunk that a thread copies to shared memory, in two steps: gradients, and a tap
+// of a bin's row and one of its column. A warp copies the gradients of some channels of all bins
 // (NCHW), or of all channels of some bins (NHWC).
 struct Load {
   static const int packs = chunk_bins / warps;
@@ -193,7 +193,7 @@ struct Sums {
   __device__ void write_channels(const Place& tile, Storage* corner, const Strides& strides,
                                  Value* exchange) const {
     const int lane = lane_of_thread(), row = warp_of_thread();
-    const wide_int step = strides.channel;
+    const Offset step = static_cast<Offset>(strides.channel);
     corner += row * strides.row;
     const bool is_inside = tile.top + row < tile.bottom;
     const bool is_whole =
@@ -220,30 +220,25 @@ struct Sums {
   }
   // `number` cells at once, of one of the channels of each lane.
   template <int number>
-  static __device__ void write_exchanged(const Place& tile, Storage* row, wide_int step,
+  static __device__ void write_exchanged(const Place& tile, Storage* row, Offset step,
                                          const Value* exchange) {
     const int turns = tile_side / number, lanes = warp_size / turns;
     const int x = lane_of_thread() % turns * number, first = lane_of_thread() / turns;
-    Items<Value, number> cells[turns];
-    Storage* to[turns];
-#pragma unroll
-    for (int n = 0; n < turns; ++n) {
-      const int lane = first + n * lanes;
-      cells[n] =
-          *reinterpret_cast<const Items<Value, number>*>(exchange + lane * exchange_pitch + x);
-      to[n] = row + channel_of_lane(tile, lane) * step + x;
-    }
     if (tile.left + x >= tile.right) return;
-#pragma unroll
-    for (int n = 0; n < turns; ++n) {
+#pragma unroll 1
+    for (int lane = first; lane < warp_size; lane += lanes) {
+      const Items<Value, number> cells =
+          *reinterpret_cast<const Items<Value, number>*>(exchange + lane * exchange_pitch + x);
       Items<Storage, number> stored;
-      for (int i = 0; i < number; ++i) store_value(cells[n].item[i], &stored.item[i]);
-      *reinterpret_cast<Items<Storage, number>*>(to[n]) = stored;
+      for (int i = 0; i < number; ++i) store_value(cells.item[i], &stored.item[i]);
+      *reinterpret_cast<Items<Storage, number>*>(row + channel_of_lane(tile, lane) * step + x) =
+          stored;
     }
   }
 };
 
-// Of a tile that no box reaches (NCHW): a thread writes `piece` cells of a row, of some channels.
+// Zeros for a tile that no box reaches (NCHW): a thread writes `piece` cells of a row, of some
+// channels.
 __device__ inline void write_zeros(const Call& call, const Place& tile, Storage* maps) {
   const Map<Storage> map = map_of_tile(call, maps, tile);
   const int pieces = tile_side / piece, rows_at_once = at_once / pieces;
@@ -271,12 +266,12 @@ __device__ inline void write_zeros(const Call& call, const Place& tile, Storage*
 }
 
 // Adds the bins of all listed hits to the sums.
-__device__ inline void add_hits(const Call& call, char* scratch, Shared& shared, int hits,
+__device__ inline void add_hits(const Call& call, char* scratch, Shared& shared,
                                 const Storage* grad_output, Sums& sums) {
-  find_bins(call, scratch, shared, hits);
-  const wide_int& bins = shared.bins_up_to[hits - 1];
+  find_bins(call, scratch, shared);
+  const wide_int& bins = shared.bins_up_to[shared.listing.hits - 1];
   for (wide_int first = 0; first < bins; first += at_once) {
-    describe_bins(call, scratch, shared, hits, first);
+    describe_bins(call, scratch, shared, first);
     clear(shared.weights[0]);
     __syncthreads();
     const int described = static_cast<int>(minimum<wide_int>(bins - first, at_once));
@@ -300,10 +295,10 @@ __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared,
 // Adds all boxes of the block's portion to the sums; returns whether there are any.
 __device__ inline bool add_portion(const Call& call, char* scratch, Shared& shared,
                                    const Storage* grad_output, Sums& sums) {
-  Listing listing = {};
+  const Listing& listing = shared.listing;
   while (listing.next < call.boxes) {
-    list_hits(call, scratch, shared, listing);
-    if (listing.hits > 0) add_hits(call, scratch, shared, listing.hits, grad_output, sums);
+    list_hits(call, scratch, shared);
+    if (listing.hits > 0) add_hits(call, scratch, shared, grad_output, sums);
   }
   return listing.seen > 0;
 }
@@ -330,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   Shared& shared = *reinterpret_cast<Shared*>(roipool_shared_memory);
   char* plans = plans_after_tally(call, scratch);
   for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
-    // What a block works on is in shared memory rather than in registers, which are few.
+    // A block's work is described in shared memory rather than in registers, which are few.
     if (find_work(call, plans, task, shared)) {
       Sums sums = {};
       const bool is_reached = add_portion(call, plans, shared, grad_output, sums);

@@ -4,7 +4,12 @@
 
 namespace roipool {
 
-const int min_blocks = sizeof(Value) > 4 ? 3 : 4;  // of a multiprocessor: doubles need registers
+// Per multiprocessor: with four, doubles, volumes and groups of bins would spill registers.
+const bool needs_registers = sizeof(Value) > 4 || of_volumes || position_sensitive;
+const int min_blocks = needs_registers ? 3 : 4;
+
+// Rows whose cells of two columns are loaded before they are used.
+const int rows_at_once = pack > 4 ? 1 : 2;
 
 // A pack of channels.
 struct alignas(sizeof(Value) * pack < 16 ? sizeof(Value) * pack : 16) Sums {
@@ -22,8 +27,8 @@ struct Average {
   const Map<const FeatureStorage> of_box;
   const FeatureStorage* map;
   Storage* output;
-  wide_int map_channel, pooled_channel, pooled_row, pooled_column;  // strides
-  Offset map_row, map_column;
+  wide_int map_channel, pooled_channel;  // strides, as those that follow
+  Offset map_row, map_column, pooled_row, pooled_column;
 
   __device__ Average(const Call& call, const BoxPlan<Taps>& plan, const FeatureStorage* features,
                      Storage* all_output, wide_int box)
@@ -36,17 +41,17 @@ struct Average {
     map_row = static_cast<Offset>(maps.row);
     map_column = static_cast<Offset>(maps.column);
     pooled_channel = pooled.channel;
-    pooled_row = pooled.row;
-    pooled_column = pooled.column;
+    pooled_row = static_cast<Offset>(pooled.row);
+    pooled_column = static_cast<Offset>(pooled.column);
   }
 
-  // The same of the channels that a bin is pooled from.
+  // The average for the channels that a bin is pooled from.
   __device__ Average of_bin(int row, int column) const {
     Average average = *this;
-    average.map = of_box.cells_of_bin(call, row, column);
+    if (position_sensitive) average.map = of_box.cells_of_bin(call, row, column);
     return average;
   }
-  // The same of a pack of channels.
+  // The average for a pack of channels.
   __device__ Average of(const Channels& channels) const {
     Average average = *this;
     average.map += channels.first * map_channel;
@@ -61,8 +66,7 @@ struct Average {
   }
   __device__ void store(int row, int column, const Sums& values) const {
     // NCHW: values lie bin by bin.
-    Storage* to = channels_last ? output + row * pooled_row + column * pooled_column
-                                : output + (row * static_cast<Offset>(pooled_row) + column);
+    Storage* to = output + (row * pooled_row + (channels_last ? column * pooled_column : column));
     Channels::store(values.item, to, pooled_channel);
   }
   __device__ void store_empty(int row, int column) const {
@@ -92,7 +96,7 @@ struct Average {
     return sums;
   }
 
-  // The same of volumes.
+  // The same for volumes.
   __device__ Sums sum_column(Offset column, const VolumeRow& row) const {
     Sums sums = {};
     for_each_tap(call, plan, row, [&](int cell, const Tap& deep, const Tap& down) {
@@ -104,7 +108,7 @@ struct Average {
   // The sums down two columns of cells. Both cells of a row are loaded before the first is used.
   __device__ void sum_columns(Offset first, Offset second, const TapBin& rows, Sums* sums) const {
     const Tap* row = plan.entries(rows);
-#pragma unroll 2
+#pragma unroll(rows_at_once)
     for (int left = rows.count; left > 0; --left) {
       const Tap tap = *row++;
       const Offset line = tap.cell * map_row;
@@ -177,8 +181,8 @@ __device__ inline bool is_dense(const AxisHead& columns) {
   return window.first < window.last && window.last - window.first <= 2 * columns.used;
 }
 
-// How a lane goes through a box's window and bins: as in all channels, since to begin takes
-// divisions.
+// The order in which a lane visits the cells of a box's window and its bins. It is computed once
+// for all channels, since that takes divisions.
 struct Walks {
   Window window;
   int width;
@@ -212,22 +216,21 @@ __device__ inline void pool_window(const Average& average, const Walks& walks, i
   }
 }
 
-// Rows of bins, by a warp.
-__device__ inline void pool_rows(const Average& average, const Walks& walks, int first_row,
-                                 int end_row, Sums* down) {
-  const Call& call = average.call;
-  const int room = static_cast<int>(call.stage);
-  if (walks.width > room || !is_dense(average.plan.head->columns)) {
-    for (int row = first_row; row < end_row; ++row) {
-      for (int column = threadIdx.x; column < call.columns.bins; column += warp_size) {
-        average.pool(row, column);
-      }
-    }
-    return;
-  }
-  const int rows_at_once = room / walks.width;
+// Rows of bins, by a warp: window after window, as many rows at once as there is room for.
+__device__ inline void pool_windows(const Average& average, const Walks& walks, int first_row,
+                                    int end_row, Sums* down) {
+  const int rows_at_once = static_cast<int>(average.call.stage) / walks.width;
   for (int row = first_row; row < end_row; row += rows_at_once) {
     pool_window(average, walks, row, minimum(rows_at_once, end_row - row), down);
+  }
+}
+
+// The same bin by bin, where few of the window's columns are read, or they are too many.
+__device__ inline void pool_bins(const Average& average, int first_row, int end_row) {
+  for (int row = first_row; row < end_row; ++row) {
+    for (int column = threadIdx.x; column < average.call.columns.bins; column += warp_size) {
+      average.pool(row, column);
+    }
   }
 }
 
@@ -250,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
       const Average average(call, plan, features, output, box);
       for_each_bin(call, part, [&](int row, int column, const Range& packs) {
         const Average of_bin = average.of_bin(row, column);
-        for (wide_int p = packs.first; p < packs.last; p += packs.step) {
+        for (Offset p = packs.first; p < packs.last; p += packs.step) {
           of_bin.of(Channels(call, p)).pool(row, column);
         }
       });
@@ -259,14 +262,27 @@ extern "C" __global__ void __launch_bounds__(256, roipool::min_blocks)
   }
   Sums* down = static_cast<Sums*>(shared_after_plan(call)) + threadIdx.y * call.stage;
   for_each_part(call, prepare, [&](wide_int box, const Part& part) {
-    const Walks walks(call, *plan.head);
-    const wide_int packs = divide(call.channels + pack - 1, pack);
-    const wide_int first = part.number * call.share, last = minimum(first + call.share, packs);
+    const Offset packs = static_cast<Offset>(divide(call.channels + pack - 1, pack));
+    const Offset first = static_cast<Offset>(part.number * call.share);
+    const Offset last = minimum(first + static_cast<Offset>(call.share), packs);
     const int row = static_cast<int>(part.bins.first_row),
               end = row + static_cast<int>(part.bins.rows);
     const Average average(call, plan, features, output, box);
-    for (wide_int number = first + threadIdx.y; number < last; number += blockDim.y) {
-      pool_rows(average.of(Channels(call, number)), walks, row, end, down);
+    const AxisHead& columns = plan.head->columns;
+    // Two loops, so that neither keeps in registers what only the other needs: none are spilled.
+    if (columns.window.last - columns.window.first > call.stage || !is_dense(columns)) {
+#pragma unroll 1
+      for (Offset number = first + static_cast<Offset>(threadIdx.y); number < last;
+           number += static_cast<Offset>(blockDim.y)) {
+        pool_bins(average.of(Channels(call, number)), row, end);
+      }
+      return;
+    }
+    const Walks walks(call, *plan.head);
+#pragma unroll 1
+    for (Offset number = first + static_cast<Offset>(threadIdx.y); number < last;
+         number += static_cast<Offset>(blockDim.y)) {
+      pool_windows(average.of(Channels(call, number)), walks, row, end, down);
     }
   });
 }

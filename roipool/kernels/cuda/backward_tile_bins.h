@@ -1,5 +1,5 @@
-// What a block of an average's backward knows before it adds: the boxes that reach its tile, and
-// their bins that read it, numbered through.
+// The lists that a block of an average's backward makes before it adds: boxes that reach its tile,
+// and their bins that read it, numbered through.
 #pragma once
 #include "backward_tiles.h"
 
@@ -14,7 +14,7 @@ const int most_tests = 4;  // of boxes by each thread, at once
 const int channels_of_block = warp_size * pack;
 // From one bin's gradients to the next one's: bins and channels lie in different banks.
 const int pitch = channels_of_block + pack;
-// What lanes exchange: values in pieces of 16 bytes, and from one lane's row to the next one's.
+// Values that lanes exchange: in pieces of 16 bytes; elements from one lane's row to the next.
 const int piece = 16 / sizeof(Value);
 const int exchange_pitch = tile_side + piece;
 
@@ -112,7 +112,7 @@ __device__ inline Value weight_of_row(const TapsOfBin& row, const Tap& tap) {
   return product_of_weights(row.taps[row.plane].weight, tap.weight);
 }
 
-// With which the bins of a chunk read cells of the tile; 0: not at all.
+// Weights with which the bins of a chunk read cells of the tile; 0 if they do not.
 struct alignas(16) Weights {
   Value along[chunk_bins][tile_side];     // bin by bin those of the tile's columns
   Value down[tile_side][chunk_bins + 1];  // row by row of the tile those of the bins
@@ -120,8 +120,8 @@ struct alignas(16) Weights {
 
 const int staged_values = chunk_bins * pitch, exchanged_values = at_once * exchange_pitch;
 
-// Which of the boxes that reach a tile are added: each `of`th, from `number` on. Of crowded tiles,
-// `first` is the number of their first portion, and `is_last` whether all others have ended.
+// The boxes of a tile that a block adds: each `of`th that reaches it, from `number` on. For crowded
+// tiles, `first` is the number of their first portion, and `is_last` whether all others have ended.
 struct Portion {
   int number, of;
   int first;
@@ -134,11 +134,20 @@ struct Portion {
 };
 static_assert(sizeof(Portion) == 16, "BYTES_OF_PORTION in partition.py");
 
+// The progress of a block through the list of boxes.
+struct Listing {
+  int next;    // the first box that is not tested yet
+  int seen;    // boxes before it that reach the tile
+  int hits;    // of those, what the portion has and is listed
+  int before;  // hits that were listed, and added, before those
+};
+static_assert(sizeof(Listing) == 16, "BYTES_OF_LISTING in partition.py");
+
 struct Shared {
   Weights weights[2];  // of the chunk, and of the next one
-  // Of the chunk, bin by bin; after the last one what lanes exchange.
+  // Those of the chunk, bin by bin; after the last chunk, values that lanes exchange.
   alignas(16) Value gradients[staged_values > exchanged_values ? staged_values : exchanged_values];
-  // Of the bins that are described: where their gradients begin, in elements, and their taps.
+  // Described bins: the offset of their gradients in elements, and their taps.
   wide_int gradients_at[at_once];
   TapsOfBin rows[at_once], columns[at_once];
   wide_int bins_up_to[at_once];  // of a hit: bins of it and of those before
@@ -146,23 +155,18 @@ struct Shared {
   int hits_of_warp[most_tests][warps];
   Place tile;
   Portion portion;
+  Listing listing;  // here rather than in registers, which are few
 };
 
 // ---- The boxes that reach a tile, and their bins
-
-// How far a block's list of boxes has come.
-struct Listing {
-  int next;  // the first box that is not tested yet
-  int seen;  // boxes before it that reach the tile
-  int hits;  // of those, what the portion has and is listed
-};
 
 // Tests the next boxes, `tests` by each thread, whose loads are then on their way together; lists
 // those of the portion, in their order. Returns whether the list had room for all of them; where it
 // had none, the rest are to be tested again.
 template <int tests>
-__device__ inline bool list_some(const Call& call, char* scratch, Shared& shared, int listed_before,
-                                 Listing& listing) {
+__device__ inline bool list_some(const Call& call, char* scratch, Shared& shared) {
+  Listing listing = shared.listing;
+  bool has_room = true;
   const int warp = warp_of_thread(), lane = lane_of_thread(), boxes = static_cast<int>(call.boxes);
   const int box = listing.next + static_cast<int>(threadIdx.x);
   const Portion& portion = shared.portion;
@@ -185,30 +189,36 @@ __device__ inline bool list_some(const Call& call, char* scratch, Shared& shared
       if (other < warp) before += shared.hits_of_warp[test][other];
       number += shared.hits_of_warp[test][other];
     }
-    const int hits = portion.number_of(number) - listed_before;
-    if (hits > at_once) return false;
+    const int hits = portion.number_of(number) - listing.before;
+    has_room &= hits <= at_once;
+    if (!has_room) continue;
     if (votes[test] >> lane & 1) {
       const int hit = before + __popc(votes[test] & ((1u << lane) - 1));
       const int turn = hit / portion.of;
       if (hit - turn * portion.of == portion.number) {
-        shared.hits[turn - listed_before].box = box + test * at_once;
+        shared.hits[turn - listing.before].box = box + test * at_once;
       }
     }
-    listing = {listing.next + at_once, number, hits};
+    listing = {listing.next + at_once, number, hits, listing.before};
   }
-  return true;
+  if (threadIdx.x == 0) shared.listing = listing;
+  __syncthreads();
+  return has_room;
 }
 
 // Lists the next boxes of the portion, in their order, as many as there is room for.
-__device__ inline void list_hits(const Call& call, char* scratch, Shared& shared,
-                                 Listing& listing) {
+__device__ inline void list_hits(const Call& call, char* scratch, Shared& shared) {
   const int boxes = static_cast<int>(call.boxes);
-  const int listed_before = shared.portion.number_of(listing.seen);
-  listing.hits = 0;
+  Listing& listing = shared.listing;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    listing.before = shared.portion.number_of(listing.seen);
+    listing.hits = 0;
+  }
+  __syncthreads();
   for (bool has_room = true; has_room && listing.next < boxes;) {
-    has_room = boxes - listing.next > at_once
-                   ? list_some<most_tests>(call, scratch, shared, listed_before, listing)
-                   : list_some<1>(call, scratch, shared, listed_before, listing);
+    has_room = boxes - listing.next > at_once ? list_some<most_tests>(call, scratch, shared)
+                                              : list_some<1>(call, scratch, shared);
   }
 }
 
@@ -262,9 +272,9 @@ __device__ inline CellRange cells_of_tile(const Place& tile, Direction direction
 }
 
 // Finds the bins of hits.
-__device__ inline void find_bins(const Call& call, char* scratch, Shared& shared, int hits) {
+__device__ inline void find_bins(const Call& call, char* scratch, Shared& shared) {
   const Place& tile = shared.tile;
-  __syncthreads();
+  const int hits = shared.listing.hits;
 #pragma unroll 1
   for (int item = warp_of_thread(); item < axes * hits; item += warps) {
     Hit& hit = shared.hits[item / axes];
@@ -319,9 +329,9 @@ __device__ inline int describe_row(const Call& call, const BoxPlan<BinTaps>& pla
 }
 
 // Each thread describes a bin, of those from `first` on.
-__device__ inline void describe_bins(const Call& call, char* scratch, Shared& shared, int hits,
+__device__ inline void describe_bins(const Call& call, char* scratch, Shared& shared,
                                      wide_int first) {
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(threadIdx.x), hits = shared.listing.hits;
   if (first + thread >= shared.bins_up_to[hits - 1]) return;
   const int number = hit_of_bin(shared, hits, first + thread);
   const Hit& hit = shared.hits[number];

@@ -23,7 +23,7 @@ const bool of_volumes = ROIPOOL_OF_VOLUMES;
 const bool plan_is_shared = ROIPOOL_PLAN_IS_SHARED;
 typedef ROIPOOL_OFFSET Offset;  // into one image: int or wide_int
 
-// What kernels on volumes have in the place of what those on maps have.
+// Chooses between a type for volumes and one for maps.
 template <bool is_of_volumes, typename OfVolumes, typename OfMaps>
 struct Select {
   typedef OfMaps type;
@@ -51,7 +51,7 @@ struct AxisCall {
   wide_int groups;    // of bins; 1 unless position-sensitive
 };
 
-// Of volumes: depth, and the rows of one plane.
+// Depth and the rows of one plane of volumes.
 struct VolumeCall {
   AxisCall depth, rows;
   wide_int planes, plane_rows;  // cells
@@ -76,7 +76,7 @@ struct Call {
   wide_int box_stride, coordinate_stride, image_stride;
   AxisCall rows, columns;
   VolumeCall volume;
-  // Of a box's plan without its head: its size in bytes, and where in it the entries begin.
+  // Bytes of a box's plan without its head, and the offset of its entries.
   wide_int plan_bytes, entries_at;
   double empty_value;    // of a bin that has nothing to pool
   double lowest;         // where a running maximum starts
@@ -94,7 +94,7 @@ struct Call {
   // Shared memory for passing values between threads: sums per warp (average forward), or bins of
   // one box at a time (backward of a maximum), as stage_rows by stage_columns.
   wide_int stage, stage_rows, stage_columns;
-  int image_kind;  // what image numbers are stored as: an ImageKind
+  int image_kind;  // how image numbers are stored: an ImageKind
   int aligned;
   int argmax_is_cell;   // argmax is y * width + x rather than the index of a sample
   int outside_is_zero;  // a sample outside the map takes part in a maximum, as 0
@@ -102,7 +102,14 @@ struct Call {
   Level levels[level_count];
 };
 
-enum ImageKind { int32_images, int64_images, float32_images, float64_images };
+enum ImageKind {
+  int32_images,
+  int64_images,
+  float32_images,
+  float64_images,
+  cut_float32_images,  // to whole numbers
+  cut_float64_images
+};
 
 // Division of numbers that are not negative. Nearly all fit into 32 bits; the compiler's own 64-bit
 // division is a call, for which a kernel would have to save its registers.
@@ -179,10 +186,12 @@ __device__ inline wide_int image_of_box(const void* images, const Call& call, wi
     case int32_images:
       return checked_image(wide_int(static_cast<const int*>(images)[at]), call.images);
     case int64_images: return checked_image(static_cast<const wide_int*>(images)[at], call.images);
-    case float32_images:
-      return checked_image(double(static_cast<const float*>(images)[at]), call.images);
-    default: return checked_image(static_cast<const double*>(images)[at], call.images);
   }
+  const bool is_double = call.image_kind == float64_images || call.image_kind == cut_float64_images;
+  double number = is_double ? static_cast<const double*>(images)[at]
+                            : double(static_cast<const float*>(images)[at]);
+  if (call.image_kind >= cut_float32_images) number = number < 0 ? ceil(number) : floor(number);
+  return checked_image(number, call.images);
 }
 
 // The image of a box, counted through the levels; negative: none.

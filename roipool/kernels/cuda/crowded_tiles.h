@@ -24,7 +24,7 @@ __device__ inline Tally& tally_of(const Call& call, char* plans) {
 __device__ inline unsigned* bins_of_tiles(const Call& call, char* plans) {
   return reinterpret_cast<unsigned*>(&tally_of(call, plans) + 1);
 }
-// And how many portions of a tile have ended, at its first one, of each group of channels.
+// Finished portions per tile and channel group, at the number of the tile's first portion.
 __device__ inline unsigned* ended_portions(const Call& call, char* plans) {
   return bins_of_tiles(call, plans) + call.tiles;
 }
@@ -52,7 +52,7 @@ struct ReachedTiles {
   }
 };
 
-// Of a tile with so many bins `before`, to which a box adds more: all count once it is crowded.
+// Adds `bins` to a tile that had `before`; when it becomes crowded, all are counted.
 __device__ inline void count_crowd(const Call& call, Tally& tally, unsigned before, unsigned bins) {
   if (before + bins <= call.crowd) return;
   const bool was_crowded = before > call.crowd;
@@ -86,7 +86,7 @@ __device__ inline void count_box(const Call& call, const PlanHead& head, char* p
 
 // ---- Portions
 
-// How many bins a portion has at most, but for the last box: so many that there is room for all
+// The most bins of a portion, not counting its last box: enough that there is room for all
 // portions. For each tile there is less than one more than its bins make, and less than twice as
 // many as they make.
 __device__ inline unsigned most_bins(const Call& call, char* plans) {
@@ -100,7 +100,7 @@ __device__ inline int portions_of_tile(unsigned bins, unsigned most) {
   return bins > most ? static_cast<int>((bins - 1) / most + 1) : 0;
 }
 
-// What a block works on: a tile, and the portion that it has of its boxes.
+// A block's work: a tile, and its portion of the tile's boxes.
 struct Work {
   wide_int tile;
   Portion portion;
@@ -155,6 +155,7 @@ __device__ inline bool find_work(const Call& call, char* plans, wide_int task, S
   if (work.is_found) {
     work.portion.first += static_cast<int>(by_group.quotient * call.portions);
     shared.portion = work.portion;
+    shared.listing = {};
     shared.tile =
         place_of_tile(call, work.tile, by_group.quotient, tile_side, tile_side, channels_of_block);
   }
@@ -192,12 +193,14 @@ __device__ inline bool join_portions(const Call& call, char* plans, Shared& shar
   kept = sums_in_scratch<Sums>(call, plans, own.first);
 #pragma unroll
   for (int i = 0; i < pieces; ++i) of_thread[i] = kept[i * at_once];
+#pragma unroll 1
   for (int portion = 1; portion < own.of; ++portion) {
     kept = sums_in_scratch<Sums>(call, plans, own.first + portion);
 #pragma unroll
     for (int i = 0; i < pieces; ++i) {
       const Piece more = kept[i * at_once];
       for (int n = 0; n < piece; ++n) of_thread[i].item[n] += more.item[n];
+      __syncwarp();  // for the next piece to be loaded later: registers are few
     }
   }
   return true;

@@ -23,9 +23,9 @@ __device__ inline void* shared_after_plan(const Call& call) {
 
 // The bins and the packs of channels of one thread: every `step`-th one from `first` below `last`.
 struct Range {
-  wide_int first;
-  wide_int last;
-  wide_int step;
+  Offset first;
+  Offset last;
+  Offset step;
 };
 struct Share {
   Range bins;
@@ -33,20 +33,21 @@ struct Share {
 };
 
 __device__ inline Share share_of_thread(const Call& call, wide_int part) {
-  const wide_int bins = call.rows.bins * call.columns.bins;
-  const wide_int packs = (call.channels + pack - 1) / pack;
-  const wide_int begin = part * call.share;
-  const Range inner = {static_cast<wide_int>(threadIdx.x), channels_last ? packs : bins,
-                       static_cast<wide_int>(blockDim.x)};
-  const Range outer = {begin + threadIdx.y,
-                       minimum(begin + call.share, channels_last ? bins : packs),
-                       static_cast<wide_int>(blockDim.y)};
+  const Offset bins = static_cast<Offset>(call.rows.bins * call.columns.bins);
+  const Offset packs = static_cast<Offset>((call.channels + pack - 1) / pack);
+  const Offset begin = static_cast<Offset>(part * call.share);
+  const Range inner = {static_cast<Offset>(threadIdx.x), channels_last ? packs : bins,
+                       static_cast<Offset>(blockDim.x)};
+  const Range outer = {
+      begin + static_cast<Offset>(threadIdx.y),
+      minimum(begin + static_cast<Offset>(call.share), channels_last ? bins : packs),
+      static_cast<Offset>(blockDim.y)};
   if (channels_last) return {outer, inner};
   return {inner, outer};
 }
 
-// A pack of channels, as a thread reads and writes it. For NHWC they lie side by side, but for maps
-// of position-sensitive calls, and their number divides the channels. For NCHW the last pack begins
+// A pack of channels, as a thread reads and writes it. NHWC: adjacent (except in position-sensitive
+// maps); `pack` divides the channels. NCHW: the last pack begins
 // early enough to be whole: some of its channels are computed twice, and written twice with the
 // same value.
 struct Channels {
@@ -130,7 +131,7 @@ __device__ inline void for_each_part(const Call& call, Prepare prepare, Pool poo
 template <typename Pool>
 __device__ inline void for_each_bin(const Call& call, const Part& part, Pool pool) {
   const Share share = share_of_thread(call, part.number);
-  for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
+  for (Offset bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
     const Division row = divide_with_rest(bin, call.columns.bins);
     pool(row.quotient, row.rest, share.packs);
   }
@@ -141,7 +142,7 @@ template <typename Prepare, typename Pool>
 __device__ inline void for_each_value(const Call& call, Prepare prepare, Pool pool) {
   for_each_part(call, prepare, [&](wide_int box, const Part& part) {
     for_each_bin(call, part, [&](wide_int row, wide_int column, const Range& packs) {
-      for (wide_int p = packs.first; p < packs.last; p += packs.step) {
+      for (Offset p = packs.first; p < packs.last; p += packs.step) {
         pool(box, row, column, Channels(call, p));
       }
     });

@@ -11,7 +11,7 @@ namespace roipool {
 typedef ROIPOOL_ARGMAX_TYPE Index;
 const bool argmax_is_cell = ROIPOOL_ARGMAX_IS_CELL;
 
-// What is tracked beside the maximum, known at compile time.
+// The values tracked beside the maximum, known at compile time.
 enum Tracking {
   value_only,  // no argmax
   value_and_argmax,

@@ -1,5 +1,5 @@
-// Bins that are moved, each by offsets of its own: their samples are found anew for each tile,
-// since the host could not bound a plan of them. Included by listed_bins_backward.cu.
+// Moved bins, each with offsets of its own: samples are recomputed per tile, as the host cannot
+// bound the plan. Included by listed_bins_backward.cu.
 #pragma once
 #include "points.h"
 #include "windows.h"
@@ -17,7 +17,7 @@ __device__ inline Lines lines_of_box(const Call& call) {
   return {2 * bins_of_box(call), 2 * bins_of_box(call) + 1};
 }
 
-// Where the heads of plans would be, and plans.
+// Regions reuse the scratch memory of plan heads and plans.
 __device__ inline PlannedRegion& region_in_scratch(char* scratch, const Call& call, wide_int box) {
   return *reinterpret_cast<PlannedRegion*>(scratch + box * (call.plan_bytes + sizeof(PlanHead)));
 }

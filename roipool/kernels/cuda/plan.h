@@ -311,7 +311,7 @@ __device__ inline typename Kind::Bin plan_bin(const Axis<Value>& axis, int bin,
   return planned;
 }
 
-// The lines that a plan of some bins has. Of volumes these are all but for columns: they are few.
+// The lines of a plan of some bins. For volumes they are all lines but columns: there are few.
 __device__ inline Bins planned_bins(const Call& call, const Bins& bins) {
   if constexpr (of_volumes) return {0, planned_rows(call), bins.first_column, bins.columns};
   return bins;

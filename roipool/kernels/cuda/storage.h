@@ -14,7 +14,7 @@ struct Bfloat16 {
 // The text that includes this says what maps hold: Float16, Bfloat16, float or double.
 typedef ROIPOOL_STORAGE Storage;
 
-// And what the features of a forward hold where it is something else: bytes, of pictures.
+// The element type of a forward's features; it differs for bytes of pictures.
 #ifdef ROIPOOL_FEATURE_STORAGE
 typedef ROIPOOL_FEATURE_STORAGE FeatureStorage;
 #else

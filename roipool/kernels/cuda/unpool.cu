@@ -165,7 +165,7 @@ struct Batch {
   // This lane's value, that of the next one, and so on; then -0, which changes no sum.
   Value values[groups][pack][1 + 2 * gathered];
   int most[groups];  // lanes with one cell, as far as this lane knows
-  // Of any lane: whether there is another one with its cell; whether there are more than are
+  // For any lane: whether there is another one with its cell; whether there are more than are
   // gathered at once, and more than twice as many.
   int several, many[groups], others;
 

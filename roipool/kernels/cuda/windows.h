@@ -1,4 +1,4 @@
-// What a backward that lists bins knows of all boxes, in scratch memory: their images, and the
+// The scratch memory of a backward that lists bins, filled for all boxes: their images, and the
 // cells that their bins read.
 #pragma once
 #include "plan.h"

@@ -7,6 +7,7 @@
 
 #define ROIPOOL_PLAYGROUND
 #include "../argmax.h"
+#include "../cpu/definition_rows.h"
 #include "../cpu/plan.h"
 
 #define ROIPOOL_EXPORT(name) extern "C" __attribute__((export_name(#name)))

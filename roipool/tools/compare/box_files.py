@@ -1,9 +1,9 @@
 """Reads boxes from CSV, JSON, COCO JSON and arrays.
 
-Every reader returns a `Table`: the numbers of a `Form`, preceded by a batch index if the source has
-one, and the place in the source of each row. Coordinates may be NaN or infinite, since pooling is
-defined for such boxes; text that is not a number is an error. Memory and time are proportional to
-the size of the file, which `MAX_BOXES` and the readers limit.
+Every reader returns a `Table`: the numbers of a `BoxNumbers`, preceded by a batch index if the
+source has one, and the place in the source of each row. Coordinates may be NaN or infinite, since
+pooling is defined for such boxes; text that is not a number is an error. Memory and time are
+proportional to the size of the file, which `MAX_BOXES` and the readers limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool._box_forms import FORMS, NEEDS_VOLUME, Form, axis_of
+from roipool._box_forms import FORMS, NEEDS_VOLUME, BoxNumbers, axis_of
 from roipool.tools.compare import annotation_files
 
 __all__ = [
@@ -69,7 +69,7 @@ class Table:
 def to_rois(
     table: Table,
     images: int,
-    form: Form = FORMS["xyxy"],
+    form: BoxNumbers = FORMS["xyxy"],
     *,
     size: tuple[float, ...] | None = None,
     degrees: bool = False,
@@ -122,7 +122,7 @@ def to_rois(
         return np.stack([index, *form.corners(*numbers)], axis=1).astype(np.float32)
 
 
-def from_array(array: NDArray[Any], name: str, form: Form = FORMS["xyxy"]) -> Table:
+def from_array(array: NDArray[Any], name: str, form: BoxNumbers = FORMS["xyxy"]) -> Table:
     """Read boxes from an array with a column for each number, perhaps after a batch index."""
     count = len(form.columns)
     if array.size == 0:
@@ -136,7 +136,9 @@ def from_array(array: NDArray[Any], name: str, form: Form = FORMS["xyxy"]) -> Ta
     return Table(array.astype(np.float64), lambda row: f"{name}, row {row + 1}")
 
 
-def from_csv(text: str, name: str, form: Form = FORMS["xyxy"], image: str | None = None) -> Table:
+def from_csv(
+    text: str, name: str, form: BoxNumbers = FORMS["xyxy"], image: str | None = None
+) -> Table:
     """Read lines of numbers separated by commas, semicolons, tabs or spaces, one box per line.
 
     Parameters
@@ -181,7 +183,9 @@ def from_csv(text: str, name: str, form: Form = FORMS["xyxy"], image: str | None
     return _table(rows, [number for number, _ in lines], where, form)
 
 
-def from_json(text: str, name: str, image: str | None = None, form: Form = FORMS["xyxy"]) -> Table:
+def from_json(
+    text: str, name: str, image: str | None = None, form: BoxNumbers = FORMS["xyxy"]
+) -> Table:
     """Read boxes from JSON.
 
     Parameters
@@ -231,7 +235,7 @@ def from_json(text: str, name: str, image: str | None = None, form: Form = FORMS
 
 
 def _table(
-    rows: Sequence[Sequence[float]], numbers: Sequence[int], where: str, form: Form
+    rows: Sequence[Sequence[float]], numbers: Sequence[int], where: str, form: BoxNumbers
 ) -> Table:
     """Make a table of rows; the place of each is ``where`` and its number."""
     width = len(rows[0]) if rows else len(form.columns)
@@ -247,7 +251,7 @@ def _check_count(count: int, name: str, what: str = "boxes") -> None:
         raise ValueError(f"{name}: contains more than {MAX_BOXES:,} {what}")
 
 
-def _hint_at_yolo(rows: NDArray[np.float64], form: Form) -> str:
+def _hint_at_yolo(rows: NDArray[np.float64], form: BoxNumbers) -> str:
     """Return a hint at YOLO's labels, whose class was taken for the batch index."""
     are_fractions = len(form.columns) == 4 and ((rows[:, 1:] >= 0) & (rows[:, 1:] <= 1)).all()
     return "; labels of YOLO need --box-format yolo" if are_fractions else ""
@@ -307,7 +311,7 @@ def _cut(line: str, delimiter: str) -> list[str]:
     return [field.strip() for field in fields]
 
 
-def _heading(fields: list[str], place: str, form: Form) -> list[str | None]:
+def _heading(fields: list[str], place: str, form: BoxNumbers) -> list[str | None]:
     """Return the meaning of each column; None for columns that are not part of a box."""
     columns = _meanings(fields)
     known = [column for column in columns if column in (_INDEX, *form.columns)]
@@ -352,7 +356,7 @@ def _of_picture(
 
 
 def _commented_heading(
-    comments: list[str], split: Callable[[str], list[str]], form: Form
+    comments: list[str], split: Callable[[str], list[str]], form: BoxNumbers
 ) -> list[str | None] | None:
     """Find a header among the comments, where `numpy.savetxt` writes it."""
     for comment in comments:
@@ -375,7 +379,7 @@ def _is_number(text: str) -> bool:
 
 
 def _csv_row(
-    fields: list[str], columns: list[str | None] | None, place: str, form: Form
+    fields: list[str], columns: list[str | None] | None, place: str, form: BoxNumbers
 ) -> list[float]:
     if columns is None:
         _check_numbers(len(fields), place, form, "columns")
@@ -387,18 +391,18 @@ def _csv_row(
     return [_number(by_name[name], place) for name in names if name in by_name]
 
 
-def _check_numbers(count: int, place: str, form: Form, what: str) -> None:
+def _check_numbers(count: int, place: str, form: BoxNumbers, what: str) -> None:
     if not form.fits(count):
         raise ValueError(f"{place}: {count} {what}, but {form.described}{_hint(count, form)}")
 
 
-def _check_axes(columns: Collection[str | None], place: str, form: Form) -> None:
+def _check_axes(columns: Collection[str | None], place: str, form: BoxNumbers) -> None:
     """Reject boxes of a map whose names are those of a volume's."""
     if not form.is_volume and {"z1", "z2"} <= set(columns):
         raise ValueError(f"{place}: has z1 and z2, but a map has no depth; {NEEDS_VOLUME}")
 
 
-def _hint(count: int, form: Form) -> str:
+def _hint(count: int, form: BoxNumbers) -> str:
     """Return a hint at the option for volumes, if boxes of so many numbers may be of one."""
     return f"; {NEEDS_VOLUME}" if not form.is_volume and FORMS["xyzxyz"].fits(count) else ""
 
@@ -417,7 +421,9 @@ def _json_type(value: object) -> str:
     return names.get(type(value)) or _shown(value)
 
 
-def _json_table(items: list[Any], name: str, noun: str, image_id: object, form: Form) -> Table:
+def _json_table(
+    items: list[Any], name: str, noun: str, image_id: object, form: BoxNumbers
+) -> Table:
     rows, numbers = [], []
     where = f"{name}, {noun}"
     seen = image_id
@@ -438,7 +444,7 @@ def _json_table(items: list[Any], name: str, noun: str, image_id: object, form: 
     return _table(rows, numbers, where, form)
 
 
-def _json_row(item: Any, noun: str, place: str, form: Form) -> list[float]:
+def _json_row(item: Any, noun: str, place: str, form: BoxNumbers) -> list[float]:
     if isinstance(item, dict) and "bbox" in item:
         bbox = _list(item["bbox"], f"{place}: 'bbox'")
         if len(bbox) != 4:
@@ -458,13 +464,15 @@ def _json_row(item: Any, noun: str, place: str, form: Form) -> list[float]:
     return _numbers(item, place)
 
 
-def _check_pixels(form: Form, what: str) -> None:
+def _check_pixels(form: BoxNumbers, what: str) -> None:
     """Reject fractions where a file has pixels."""
     if form.of_last_cell or form.of_size:
         raise ValueError(f"{what} is in pixels, not in fractions")
 
 
-def from_corners(found: list[annotation_files.Corners], name: str, noun: str, form: Form) -> Table:
+def from_corners(
+    found: list[annotation_files.Corners], name: str, noun: str, form: BoxNumbers
+) -> Table:
     """Return boxes of a file that says itself what they are, in pixels."""
     _check_count(len(found), name)
     if form.of_coco is None:
@@ -474,7 +482,7 @@ def from_corners(found: list[annotation_files.Corners], name: str, noun: str, fo
     return _table(rows, range(1, len(rows) + 1), f"{name}, {noun}", form)
 
 
-def _json_object_row(item: dict[str, Any], place: str, form: Form) -> list[float]:
+def _json_object_row(item: dict[str, Any], place: str, form: BoxNumbers) -> list[float]:
     by_name = {_ALIASES[key.lower()]: item[key] for key in item if key.lower() in _ALIASES}
     _check_axes(by_name, place, form)
     missing = [name for name in form.columns if name not in by_name]

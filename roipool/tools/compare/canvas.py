@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.tools.compare.differences import Comparison, distance
+from roipool.tools.compare.differences import PartComparison, distance
 from roipool.tools.compare.inputs import FeatureMap
 from roipool.tools.compare.shapes import corners_of
 
@@ -88,7 +88,7 @@ class View:
             axes.imshow(np.ma.masked_invalid(pixels), interpolation="nearest", **style)
 
 
-def difference_scale(comparison: Comparison) -> ScalarMappable | None:
+def difference_scale(comparison: PartComparison) -> ScalarMappable | None:
     """Return the colour scale of all differences in the figure; None if there are none."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -103,7 +103,7 @@ def difference_scale(comparison: Comparison) -> ScalarMappable | None:
     return ScalarMappable(PowerNorm(0.5, 0.0, top), colormaps["YlOrRd"])
 
 
-def _greatest_of_groups(comparison: Comparison) -> list[float]:
+def _greatest_of_groups(comparison: PartComparison) -> list[float]:
     """Return the largest finite difference of each group to the reference, without zeros."""
     reference = comparison.groups[comparison.reference_group].output
     largest = []

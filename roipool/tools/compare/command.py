@@ -20,7 +20,7 @@ from roipool.cli import files, stdout
 from roipool.cli.progress import progress
 from roipool.cli.text import printable
 from roipool.tools.compare import functions, inputs, json_output, report, values
-from roipool.tools.compare.differences import Comparison, compare
+from roipool.tools.compare.differences import PartComparison, compare
 from roipool.tools.compare.engines import ENGINES, missing
 from roipool.tools.compare.patterns import candidates, choose, system_of
 from roipool.tools.compare.problem import Compute, Options, Problem, Unavailable
@@ -262,11 +262,11 @@ def _compare_all(
     chosen: dict[str, Compute],
     reference: str | None,
     problem: Problem,
-) -> list[Comparison]:
+) -> list[PartComparison]:
     for part in arguments.gradients:
         _check_available(part, chosen, problem.is_volume)
     wanted = ["forward", *arguments.gradients]
-    parts: list[Comparison] = []
+    parts: list[PartComparison] = []
     done = itertools.count()
     with progress(len(wanted) * len(chosen)) as tell:
         for part in wanted:

@@ -14,9 +14,9 @@ from roipool.tools.compare.problem import Compute, Problem, Unavailable
 from roipool.tools.compare.systems import rules_of
 
 __all__ = [
-    "Comparison",
     "Difference",
     "Group",
+    "PartComparison",
     "Result",
     "compare",
     "difference",
@@ -82,7 +82,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PartComparison:
     """Every implementation's result, the groups, and the difference of each pair of groups.
 
     Attributes
@@ -145,7 +145,7 @@ def compare(
     rtol: float = 1e-5,
     atol: float = 1e-6,
     tell: Callable[[str], None] = lambda name: None,
-) -> Comparison | None:
+) -> PartComparison | None:
     """Run implementations on the same input and compare their results.
 
     Parameters
@@ -195,7 +195,7 @@ def compare(
         for i in range(len(order))
         for j in range(i + 1, len(order))
     }
-    return Comparison(part, results, groups, reference, pairs)
+    return PartComparison(part, results, groups, reference, pairs)
 
 
 def difference(output: FloatArray, reference: FloatArray, rtol: float, atol: float) -> Difference:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 import roipool
 from roipool.systems import SYSTEMS, Compared, Results, System, oracle_of
+from roipool.systems.case import Case
+from roipool.systems.volumes import as_maps
 from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
 from roipool.verification.call import run
-from roipool.verification.case import Case
 from roipool.verification.device import device
 from roipool.verification.oracle import ask
-from roipool.verification.volumes import as_maps
 
 __all__ = ["ENGINES", "case_of", "missing", "row_of"]
 

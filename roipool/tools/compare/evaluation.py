@@ -20,8 +20,8 @@ from roipool.reference import BoxOnMap, Rules
 from roipool.tools.compare.problem import Options
 
 __all__ = [
+    "BinOnMap",
     "NotExplainedError",
-    "Place",
     "box_in_cells",
     "pooled_value",
     "sample_counts",
@@ -37,7 +37,7 @@ class NotExplainedError(Exception):
     """Raised if the value of a bin is not computed; the message says why."""
 
 
-class Place(NamedTuple):
+class BinOnMap(NamedTuple):
     """A bin of a box on one channel of a map.
 
     Attributes
@@ -76,7 +76,7 @@ class Place(NamedTuple):
         )
 
 
-def pooled_value(rules: Rules, place: Place) -> float:
+def pooled_value(rules: Rules, place: BinOnMap) -> float:
     """Return the value of one bin of one channel under any combination of rules.
 
     Raises
@@ -100,7 +100,7 @@ def pooled_value(rules: Rules, place: Place) -> float:
     return _upright_value(rules, place)
 
 
-def _upright_value(rules: Rules, place: Place) -> float:
+def _upright_value(rules: Rules, place: BinOnMap) -> float:
     """Read the grid of samples of an upright bin, as a product of a matrix for each axis."""
     lines = reference.lines_of(rules, place.on_map, place.bin)
     if not all(line.grid for line in lines):
@@ -125,7 +125,7 @@ def _upright_value(rules: Rules, place: Place) -> float:
     return float(np.fmax.reduce(values, axis=None, initial=start))
 
 
-def box_in_cells(rules: Rules, place: Place) -> list[float]:
+def box_in_cells(rules: Rules, place: BinOnMap) -> list[float]:
     """Return the box in map cells under the rules: x1, y1, x2, y2, or x1, y1, z1, x2, y2, z2.
 
     A rotated box is not yet rotated.
@@ -133,7 +133,7 @@ def box_in_cells(rules: Rules, place: Place) -> list[float]:
     return reference.box_in_cells(rules, place.on_map)
 
 
-def sample_counts(rules: Rules, place: Place) -> list[int]:
+def sample_counts(rules: Rules, place: BinOnMap) -> list[int]:
     """Return the number of samples in the bin along each axis of the map."""
     return reference.counts_of(rules, place.on_map, place.bin)
 

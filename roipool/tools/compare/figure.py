@@ -24,7 +24,7 @@ from roipool.tools.compare.canvas import (
     draw_boxes,
     enlarge,
 )
-from roipool.tools.compare.differences import Comparison, Group, distance
+from roipool.tools.compare.differences import Group, PartComparison, distance
 from roipool.tools.compare.inputs import FeatureMap
 from roipool.tools.compare.selection import most_telling, telling_channel
 
@@ -70,7 +70,9 @@ the greatest difference is that of all its bins."""
 _READ_LINE = 0.185
 
 
-def draw(comparison: Comparison, features: FeatureMap, rois: FloatArray, title: str = "") -> Figure:
+def draw(
+    comparison: PartComparison, features: FeatureMap, rois: FloatArray, title: str = ""
+) -> Figure:
     """Draw the figure.
 
     Parameters
@@ -133,7 +135,7 @@ class _Sheet:
     """A figure in progress: its content and layout."""
 
     def __init__(
-        self, comparison: Comparison, features: FeatureMap, rois: FloatArray, title: str
+        self, comparison: PartComparison, features: FeatureMap, rois: FloatArray, title: str
     ) -> None:
         from matplotlib.figure import Figure
 

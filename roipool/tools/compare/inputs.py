@@ -252,7 +252,7 @@ def _chosen_boxes(features: FeatureMap) -> Boxes:
     return Boxes(name, _whole_and_parts(features.size))
 
 
-def _form_of(name: str, features: FeatureMap) -> box_forms.Form:
+def _form_of(name: str, features: FeatureMap) -> box_forms.BoxNumbers:
     """Return the meaning of a box's numbers, which must be that of boxes of such features."""
     form = box_forms.FORMS[name]
     if form.is_volume and not features.is_volume:
@@ -265,7 +265,7 @@ def _form_of(name: str, features: FeatureMap) -> box_forms.Form:
     return form
 
 
-def _read_table(path: str, features: FeatureMap, form: box_forms.Form) -> box_files.Table:
+def _read_table(path: str, features: FeatureMap, form: box_forms.BoxNumbers) -> box_files.Table:
     suffix = Path(path).suffix.lower()
     if suffix in ARRAYS:
         return box_files.from_array(read_array(path, "boxes"), path, form)

@@ -10,7 +10,7 @@ import numpy as np
 
 import roipool
 from roipool.cli.text import as_strict_json
-from roipool.tools.compare.differences import Comparison, Difference, Result
+from roipool.tools.compare.differences import Difference, PartComparison, Result
 from roipool.tools.compare.identify import Match
 from roipool.tools.compare.problem import Problem
 from roipool.tools.compare.result import Findings, Pair
@@ -21,7 +21,7 @@ __all__ = ["FORMAT", "as_json", "outside_tolerance", "place_of", "statistics_of"
 FORMAT = 2  # incremented by incompatible changes
 
 
-def outside_tolerance(comparison: Comparison) -> list[Result]:
+def outside_tolerance(comparison: PartComparison) -> list[Result]:
     """Return the results that failed or differ from the reference by more than the tolerance."""
     return [
         result
@@ -100,7 +100,7 @@ def _match_entry(match: Match) -> dict[str, Any]:
     }
 
 
-def _part_entry(findings: Findings, comparison: Comparison) -> dict[str, Any]:
+def _part_entry(findings: Findings, comparison: PartComparison) -> dict[str, Any]:
     return {
         "part": comparison.part,
         "reference": comparison.reference,
@@ -112,7 +112,7 @@ def _part_entry(findings: Findings, comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _system_entry(comparison: Comparison, result: Result) -> dict[str, Any]:
+def _system_entry(comparison: PartComparison, result: Result) -> dict[str, Any]:
     if result.error is not None:
         return {"name": result.name, "error": result.error, "lacks": result.lacks}
     group = comparison.groups[result.group]
@@ -130,7 +130,7 @@ def _system_entry(comparison: Comparison, result: Result) -> dict[str, Any]:
     }
 
 
-def _pair_entry(problem: Problem, comparison: Comparison, pair: Pair) -> dict[str, Any]:
+def _pair_entry(problem: Problem, comparison: PartComparison, pair: Pair) -> dict[str, Any]:
     group, against = comparison.groups[pair.group], comparison.groups[pair.against]
     entry = {"group": group.letter, "against": against.letter, **_difference_entry(pair.apart)}
     where = pair.apart.where

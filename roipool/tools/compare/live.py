@@ -22,8 +22,7 @@ from roipool._pooling import Call, Pooling
 from roipool.systems import COMPARED, Compared, System, boxes
 from roipool.tools.compare.engines import ENGINES, case_of, row_of
 from roipool.tools.compare.problem import Options, Problem
-from roipool.verification.call import Call as Made
-from roipool.verification.call import run
+from roipool.verification.call import FunctionCall, run
 
 __all__ = ["LiveSystem", "live_systems"]
 
@@ -170,7 +169,7 @@ def _form_of(compared: Compared, regions: Regions) -> str:
 def _call_of(compared: Compared, regions: Regions) -> str:
     """Return the call of the system's public function, as Python text."""
     operation = row_of(compared).only_forward
-    calls: list[Made] = []
+    calls: list[FunctionCall] = []
     case = case_of(compared, _problem())
     run(case, roipool, operation, calls=calls)
     (made,) = calls

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool.cli.text import finite, printable
-from roipool.tools.compare.differences import Comparison, Group, distance
+from roipool.tools.compare.differences import Group, PartComparison, distance
 from roipool.tools.compare.inputs import FeatureMap, read_boxes, read_features
 from roipool.tools.compare.live import LiveSystem, live_systems
 from roipool.tools.compare.reasons import explain
@@ -230,7 +230,7 @@ def _is_picture_itself(features: FeatureMap) -> bool:
     return bool(np.array_equal(levels / np.float32(255), picture))
 
 
-def _box_count(comparison: Comparison, is_live: bool) -> int:
+def _box_count(comparison: PartComparison, is_live: bool) -> int:
     """Return how many boxes the page may hold to open on a phone."""
     _, channels, rows, columns = comparison.groups[0].output.shape
     measured = sum(not (is_live and _live_member(group)) for group in comparison.groups)

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from roipool.systems import COMPARED
 from roipool.systems.boxes import fractions, of_fractions
+from roipool.systems.case import Case, in_layout
 from roipool.tools.compare.engines import case_of
 from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
 from roipool.tools.compare.systems import INSTALLED
 from roipool.tools.libraries import LIBRARIES, Absent, Task, in_given_order, single_call
 from roipool.tools.libraries.client import Worker
 from roipool.verification.call import to_nchw
-from roipool.verification.case import Case, in_layout
 
 __all__ = ["Programs"]
 

@@ -22,8 +22,8 @@ from roipool.systems import RULES
 from roipool.tools.alternatives import ALTERNATIVES, FIELDS, Alternative, alternative
 from roipool.tools.compare.differences import distance
 from roipool.tools.compare.evaluation import (
+    BinOnMap,
     NotExplainedError,
-    Place,
     box_in_cells,
     pooled_value,
     sample_counts,
@@ -201,9 +201,9 @@ def _explain_bin(
     return Verdict(verdict.reasons, "; ".join(filter(None, [*remarks, verdict.remark])))
 
 
-def _place(problem: Problem, box: int, channel: int, bin: tuple[int, ...]) -> Place:
+def _place(problem: Problem, box: int, channel: int, bin: tuple[int, ...]) -> BinOnMap:
     image = problem.features[int(problem.rois[box, 0]), channel]
-    return Place(image, problem.rois[box, 1:], bin, problem.options)
+    return BinOnMap(image, problem.rois[box, 1:], bin, problem.options)
 
 
 def _of_gradients(
@@ -239,7 +239,7 @@ def _roundings(problem: Problem, values: tuple[float, float]) -> float:
     return ROUNDINGS * largest * float(np.finfo(np.float32).eps)
 
 
-def _position_roundings(place: Place, rules: tuple[Rules, Rules], problem: Problem) -> float:
+def _position_roundings(place: BinOnMap, rules: tuple[Rules, Rules], problem: Problem) -> float:
     """Return how much values may differ whose samples are at positions that are rounded."""
     cells = [abs(end) for each in rules for end in box_in_cells(each, place)]
     farthest = max((cell for cell in cells if math.isfinite(cell)), default=0.0)
@@ -254,7 +254,7 @@ def _is_near(value: float, other: float, allowed: float) -> bool:
 
 
 def _broken(
-    place: Place,
+    place: BinOnMap,
     names: tuple[str, str],
     rules: tuple[Rules, Rules],
     values: tuple[float, float],
@@ -271,7 +271,7 @@ def _broken(
 
 
 def _exchange(
-    place: Place, theirs: Rules, ours: Rules, values: tuple[float, float], problem: Problem
+    place: BinOnMap, theirs: Rules, ours: Rules, values: tuple[float, float], problem: Problem
 ) -> Verdict:
     """Exchange the fewest rules that turn one system's value into the other's."""
     if theirs == ours:
@@ -290,7 +290,7 @@ def _exchange(
     for rule in needed:
         changed = _with(rules, ours, (rule,))
         now = pooled_value(changed, place)
-        reasons.append(Reason(rule, now - value, Exchange(place, rules, changed).words(rule)))
+        reasons.append(Reason(rule, now - value, RuleExchange(place, rules, changed).words(rule)))
         rules, value = changed, now
     return Verdict(reasons)
 
@@ -344,7 +344,7 @@ def near_rules(problem: Problem, pooled: FloatArray) -> NearRules | None:
         return None
 
 
-def _error(rules: Rules, place: Place, values: FloatArray, problem: Problem) -> float:
+def _error(rules: Rules, place: BinOnMap, values: FloatArray, problem: Problem) -> float:
     """Return the largest error in a box's bins, or infinity if one is larger than roundings.
 
     The bin of the place is the first that is tried.
@@ -359,7 +359,7 @@ def _error(rules: Rules, place: Place, values: FloatArray, problem: Problem) -> 
 
 
 def _find_rules(
-    problem: Problem, pooled: FloatArray, place: Place, k: int, channel: int
+    problem: Problem, pooled: FloatArray, place: BinOnMap, k: int, channel: int
 ) -> NearRules | None:
     """Find rules that reproduce an unknown implementation's output for box `k`.
 
@@ -447,10 +447,10 @@ def _applies(field: str, rules: Rules, rotated: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class RuleExchange:
     """The exchange of one rule at one bin, with the numbers for its description."""
 
-    place: Place
+    place: BinOnMap
     before: Rules
     after: Rules
 

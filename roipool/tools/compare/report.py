@@ -16,7 +16,7 @@ from typing import NamedTuple
 from roipool._addresses import install
 from roipool.cli.text import printable, short
 from roipool.tools.compare import summary
-from roipool.tools.compare.differences import Comparison, Difference, Result
+from roipool.tools.compare.differences import Difference, PartComparison, Result
 from roipool.tools.compare.json_output import place_of, statistics_of
 from roipool.tools.compare.problem import PARTS
 from roipool.tools.compare.reasons import number
@@ -144,7 +144,9 @@ def _lines(
         yield from _wrapped(text, width, indent + 2, "bold")
 
 
-def _part(findings: Findings, comparison: Comparison, style: Style, width: int) -> Iterator[_Line]:
+def _part(
+    findings: Findings, comparison: PartComparison, style: Style, width: int
+) -> Iterator[_Line]:
     yield _Line("")
     if style.details:
         title = PARTS[comparison.part]
@@ -165,7 +167,7 @@ def _part(findings: Findings, comparison: Comparison, style: Style, width: int) 
         yield from _explanations(findings, comparison, width)
 
 
-def _why_nothing_is_compared(findings: Findings, comparison: Comparison) -> str:
+def _why_nothing_is_compared(findings: Findings, comparison: PartComparison) -> str:
     if len(findings.boxes.rois) == 0:
         return "There are no boxes: nothing is compared."
     ran = [result.name for result in comparison.results if result.error is None]
@@ -176,7 +178,7 @@ def _why_nothing_is_compared(findings: Findings, comparison: Comparison) -> str:
 
 
 def _summary(
-    findings: Findings, comparison: Comparison, style: Style, width: int
+    findings: Findings, comparison: PartComparison, style: Style, width: int
 ) -> Iterator[_Line]:
     """Yield a line for each group of agreeing systems: their difference and its explanation."""
     part = "" if comparison.part == "forward" else f"{PARTS[comparison.part]}: "
@@ -224,7 +226,7 @@ def _numbers(numbers: FloatArray) -> str:
 # ---- The table of implementations
 
 
-def _table(comparison: Comparison, width: int) -> Iterator[_Line]:
+def _table(comparison: PartComparison, width: int) -> Iterator[_Line]:
     """Yield a line for each result; on narrow terminals two lines, or fewer columns."""
     ran = [result for result in comparison.results if result.error is None]
     for headings, cells_of in _LAYOUTS:
@@ -252,13 +254,13 @@ def _row(cells: Sequence[str], columns: Sequence[int]) -> str:
     return " ".join([f"{first[0]:<{first[1]}}", *aligned]).rstrip()
 
 
-def _all_cells(comparison: Comparison, result: Result) -> list[str]:
+def _all_cells(comparison: PartComparison, result: Result) -> list[str]:
     name, letter, *apart = _few_cells(comparison, result)
     low, mean, high = statistics_of(comparison.groups[result.group].output)
     return [name, letter, *(short(number) for number in (low, mean, high)), *apart]
 
 
-def _few_cells(comparison: Comparison, result: Result) -> list[str]:
+def _few_cells(comparison: PartComparison, result: Result) -> list[str]:
     apart = comparison.to_reference(result)
     letter = comparison.groups[result.group].letter
     return [result.name, letter, short(apart.greatest), short(apart.ulps)]
@@ -290,7 +292,7 @@ def _failed(results: Sequence[Result], width: int) -> Iterator[_Line]:
 # ---- The matrix of pairs
 
 
-def _matrix(comparison: Comparison, width: int) -> Iterator[_Line]:
+def _matrix(comparison: PartComparison, width: int) -> Iterator[_Line]:
     """Yield the largest differences of all pairs of groups, as many columns side by side as fit.
 
     One half of the matrix has the differences, the other half the differences in ulps.
@@ -322,7 +324,7 @@ def _matrix(comparison: Comparison, width: int) -> Iterator[_Line]:
         )
 
 
-def _cell(comparison: Comparison, row: int, column: int) -> str:
+def _cell(comparison: PartComparison, row: int, column: int) -> str:
     if row == column:
         return "."
     apart = comparison.between(row, column)
@@ -332,7 +334,7 @@ def _cell(comparison: Comparison, row: int, column: int) -> str:
 # ---- Why
 
 
-def _explanations(findings: Findings, comparison: Comparison, width: int) -> Iterator[_Line]:
+def _explanations(findings: Findings, comparison: PartComparison, width: int) -> Iterator[_Line]:
     yield _Line("")
     home = comparison.groups[comparison.reference_group]
     yield _Line(f"Where each differs most from {home.letter}, and why:")
@@ -343,7 +345,7 @@ def _explanations(findings: Findings, comparison: Comparison, width: int) -> Ite
         yield _Line(f"... and {len(pairs) - _SHOWN} more, in --json.", "dim")
 
 
-def _explanation(findings: Findings, comparison: Comparison, pair: Pair) -> str:
+def _explanation(findings: Findings, comparison: PartComparison, pair: Pair) -> str:
     group, against = comparison.groups[pair.group], comparison.groups[pair.against]
     ours, theirs = (float(side.output[pair.apart.where]) for side in (group, against))
     place = _place(findings, comparison.part, pair.apart)

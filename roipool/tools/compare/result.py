@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from roipool.tools.compare.differences import Comparison, Difference
+from roipool.tools.compare.differences import Difference, PartComparison
 from roipool.tools.compare.identify import Match, identify
 from roipool.tools.compare.inputs import Boxes, FeatureMap
 from roipool.tools.compare.problem import Problem
@@ -48,30 +48,30 @@ class Findings:
     problem: Problem
     features: FeatureMap
     boxes: Boxes
-    parts: list[Comparison]
+    parts: list[PartComparison]
     versions: dict[str, str]
     absent: dict[str, str]
     values: Values | None = None
     _identified: dict[str, tuple[list[Match], bool]] = field(default_factory=dict)
 
     @property
-    def forward(self) -> Comparison:
+    def forward(self) -> PartComparison:
         """The comparison of pooled values."""
         return self.parts[0]
 
-    def to_reference(self, comparison: Comparison) -> Iterator[Pair]:
+    def to_reference(self, comparison: PartComparison) -> Iterator[Pair]:
         """Yield the pairs of the reference's group with every other group."""
         home = comparison.reference_group
         for group in range(len(comparison.groups)):
             if group != home:
                 yield self.pair(comparison, group, home)
 
-    def pairs(self, comparison: Comparison) -> Iterator[Pair]:
-        """Yield every pair of groups, in the order of `Comparison.pairs`."""
+    def pairs(self, comparison: PartComparison) -> Iterator[Pair]:
+        """Yield every pair of groups, in the order of `PartComparison.pairs`."""
         for group, against in comparison.pairs:
             yield self.pair(comparison, group, against)
 
-    def pair(self, comparison: Comparison, group: int, against: int) -> Pair:
+    def pair(self, comparison: PartComparison, group: int, against: int) -> Pair:
         """Return one pair of groups with the explanation of its difference."""
         pair = _pair(self.problem, comparison, group, against)
         name = pair.verdict.unknown
@@ -91,7 +91,7 @@ class Findings:
         return self._identified[name]
 
 
-def _pair(problem: Problem, comparison: Comparison, group: int, against: int) -> Pair:
+def _pair(problem: Problem, comparison: PartComparison, group: int, against: int) -> Pair:
     apart = comparison.between(group, against)
     if not apart.where:
         return Pair(group, against, apart, Verdict([], "only signs of zeros differ"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool.tools.compare.differences import Comparison, distance
+from roipool.tools.compare.differences import PartComparison, distance
 
 __all__ = ["most_telling", "telling_channel"]
 
@@ -16,7 +16,7 @@ FloatArray = NDArray[np.float32]
 _ENOUGH = 1e30  # larger and infinite differences count as this
 
 
-def most_telling(comparison: Comparison, rois: FloatArray, count: int) -> list[int]:
+def most_telling(comparison: PartComparison, rois: FloatArray, count: int) -> list[int]:
     """Select the boxes of one image on which the systems differ most from the reference.
 
     Parameters
@@ -43,7 +43,7 @@ def most_telling(comparison: Comparison, rois: FloatArray, count: int) -> list[i
     return [index for index in order if rois[index, 0] == rois[order[0], 0]][:count]
 
 
-def telling_channel(comparison: Comparison, boxes: Sequence[int]) -> int:
+def telling_channel(comparison: PartComparison, boxes: Sequence[int]) -> int:
     """Select the channel with the largest mean difference."""
     shown = list(boxes)
     reference = comparison.groups[comparison.reference_group].output[shown]

@@ -14,13 +14,13 @@ import numpy as np
 from roipool.cli.text import short
 from roipool.reference import Rules
 from roipool.tools.alternatives import FIELDS, alternative
-from roipool.tools.compare.differences import Comparison
+from roipool.tools.compare.differences import PartComparison
 from roipool.tools.compare.reasons import ROUNDINGS, bins_changed
 from roipool.tools.compare.result import Findings
 from roipool.tools.compare.systems import rules_of
 from roipool.tools.compare.values import Values
 
-__all__ = ["Line", "Section", "sections"]
+__all__ = ["Section", "SummaryLine", "sections"]
 
 _FEW_GROUPS = 4  # in a section; of more, so that they fit a screen, only one rule each is named
 _ADDED = {"cell": "a cell", "pixel": "a pixel", "rounded pixel": "a pixel before rounding"}
@@ -29,7 +29,7 @@ _USUAL = {"averages": "roipool.roi_align", "maxima": "roipool.roi_pool"}
 
 
 @dataclass
-class Line:
+class SummaryLine:
     """Systems whose results are equal except for roundings, and their difference.
 
     Attributes
@@ -66,10 +66,10 @@ class Section:
     family: str
     reference: str
     agreeing: list[str]
-    lines: list[Line] = field(default_factory=list)
+    lines: list[SummaryLine] = field(default_factory=list)
 
 
-def sections(findings: Findings, comparison: Comparison, is_chosen: bool) -> list[Section]:
+def sections(findings: Findings, comparison: PartComparison, is_chosen: bool) -> list[Section]:
     """Return the sections of a comparison.
 
     Parameters
@@ -92,7 +92,7 @@ def sections(findings: Findings, comparison: Comparison, is_chosen: bool) -> lis
     ]
 
 
-def _references(comparison: Comparison) -> dict[str, str]:
+def _references(comparison: PartComparison) -> dict[str, str]:
     """Return the reference of each family that takes part, the main reference's family first."""
     ran = [result.name for result in comparison.results if result.error is None]
     by_family: dict[str, list[str]] = {}
@@ -112,7 +112,9 @@ def _family_of_rules(rules: Rules) -> str:
     return "averages" if rules.reduce == "mean" else "maxima"
 
 
-def _family(findings: Findings, comparison: Comparison, group: int, places: dict[str, int]) -> str:
+def _family(
+    findings: Findings, comparison: PartComparison, group: int, places: dict[str, int]
+) -> str:
     """Return the section of a group: a user's function belongs to the systems that it is like."""
     if len(places) == 1:
         return next(iter(places))
@@ -128,7 +130,7 @@ def _family(findings: Findings, comparison: Comparison, group: int, places: dict
 
 
 def _section(
-    findings: Findings, comparison: Comparison, family: str, reference: str, groups: list[int]
+    findings: Findings, comparison: PartComparison, family: str, reference: str, groups: list[int]
 ) -> Section:
     home = _group_of(comparison, reference)
     section = Section(family, reference, [])
@@ -143,16 +145,16 @@ def _section(
             apart = comparison.between(group, home)
             most = 1 if len(groups) > _FEW_GROUPS else None
             why = _why(findings, comparison, group, home, names, most)
-            section.lines.append(Line(names, apart.greatest, why))
+            section.lines.append(SummaryLine(names, apart.greatest, why))
             leaders.append((group, names))
     return section
 
 
-def _group_of(comparison: Comparison, name: str) -> int:
+def _group_of(comparison: PartComparison, name: str) -> int:
     return next(result.group for result in comparison.results if result.name == name)
 
 
-def _is_rounding(comparison: Comparison, first: int, second: int) -> bool:
+def _is_rounding(comparison: PartComparison, first: int, second: int) -> bool:
     """Return whether two groups differ by no more than sums in different orders."""
     outputs = [comparison.groups[each].output for each in (first, second)]
     largest = max((float(np.max(np.abs(each), initial=0.0)) for each in outputs), default=0.0)
@@ -162,7 +164,7 @@ def _is_rounding(comparison: Comparison, first: int, second: int) -> bool:
 
 def _why(
     findings: Findings,
-    comparison: Comparison,
+    comparison: PartComparison,
     group: int,
     home: int,
     names: list[str],

@@ -10,8 +10,8 @@ import numpy as np
 
 from roipool.systems import SEMANTICS, System, oracle_of
 from roipool.systems.boxes import PER_IMAGE
+from roipool.systems.case import Array, Case, dtypes
 from roipool.verification import catalogue
-from roipool.verification.case import Array, Case, dtypes
 from roipool.verification.generate import draw
 
 HUGE = 1e5  # cells
@@ -19,7 +19,7 @@ LARGER = 4  # one in so many random calls has larger maps
 
 
 @dataclass(frozen=True)
-class Plan:
+class CasePlan:
     """The selection of calls.
 
     Attributes

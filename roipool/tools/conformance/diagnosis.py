@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from roipool.systems import Oracle
+from roipool.systems.case import Case
 from roipool.tools.random_calls.shrink import shrink
-from roipool.verification.case import Case
 from roipool.verification.check import Finding
 
 from .cases import first_kind, in_common

@@ -10,14 +10,14 @@ import numpy as np
 
 import roipool
 from roipool.systems import SEMANTICS, Oracle, oracle_of
+from roipool.systems.case import Array, Case, dtypes
 from roipool.tools.libraries.functions import Misbehaviour
 from roipool.verification.call import Results, run
-from roipool.verification.case import Array, Case, dtypes
 from roipool.verification.check import Finding
 from roipool.verification.oracle import Slack, against_oracle, ask
 from roipool.verification.tolerance import Comparison
 
-from .cases import Plan, box_gradient_of, in_box_type, of_box_gradient
+from .cases import CasePlan, box_gradient_of, in_box_type, of_box_gradient
 from .implementations import Calls, library_of
 from .tolerances import Tolerance, chosen
 
@@ -100,7 +100,7 @@ class Examiner:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CasePlan,
         calls: Calls,
         *,
         has_backward: bool = False,

@@ -16,8 +16,8 @@ import numpy as np
 
 from roipool import reference
 from roipool.systems import Oracle
+from roipool.systems.case import Case
 from roipool.verification.call import Results, run
-from roipool.verification.case import Case
 
 Vary: TypeAlias = Callable[[Oracle], Oracle | None]
 

@@ -12,7 +12,7 @@ from roipool.testing import NotConforming
 
 from .diagnosis import diagnose
 from .implementations import close
-from .reports import Request
+from .reports import ReportRequest
 
 __all__ = ["parametrize", "run_checks"]
 
@@ -75,7 +75,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         for name, default in (("dtypes", "float32"), ("devices", "cpu"))
     )
     try:
-        request = Request("", mark.args[0], dtypes=dtypes, devices=devices, **options)
+        request = ReportRequest("", mark.args[0], dtypes=dtypes, devices=devices, **options)
         request.check()
     except (TypeError, ValueError) as error:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None

@@ -11,15 +11,15 @@ from typing import Any
 import roipool
 from roipool._errors import shown
 from roipool.systems import SEMANTICS, shown_name
+from roipool.systems.case import Case
 from roipool.tools.libraries.functions import AUTOGRAD
 from roipool.tools.random_calls.shrink import text_of
-from roipool.verification.call import Call, run
-from roipool.verification.case import Case
+from roipool.verification.call import FunctionCall, run
 
 from .cases import (
     EDGE,
     KINDS,
-    Plan,
+    CasePlan,
     box_gradient_of,
     covering,
     in_box_type,
@@ -149,7 +149,7 @@ class Report:
 
 
 class BadArgument(ValueError):  # noqa: N818 - a ValueError with the argument's name
-    """Raised if an argument of `Request` is invalid.
+    """Raised if an argument of `ReportRequest` is invalid.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class BadArgument(ValueError):  # noqa: N818 - a ValueError with the argument's 
 
 
 @dataclass(frozen=True)
-class Request:
+class ReportRequest:
     """The arguments of a verification; see `roipool.testing.assert_conforms`."""
 
     implementation: Callable[..., Any] | str
@@ -239,11 +239,13 @@ class Request:
         differentiated = self.backward == AUTOGRAD and box_gradient_of(self.semantics)
         return IF_DIFFERENTIABLE if differentiated else ""
 
-    def plan(self, dtype: str) -> Plan:
+    def plan(self, dtype: str) -> CasePlan:
         """Return the selection of calls for a type."""
         names = SEMANTICS[self.semantics].names
         fixed = {names.get(own, own): value for own, value in self.options.items()}
-        return Plan(self.semantics, dtype, dtype, fixed, self.without, self.random_calls, self.seed)
+        return CasePlan(
+            self.semantics, dtype, dtype, fixed, self.without, self.random_calls, self.seed
+        )
 
     def examiner(self, dtype: str, device: str) -> tuple[Examiner, Calls]:
         """Return the examiner, and the implementation, which may be a process to close."""
@@ -358,7 +360,7 @@ def smallest_call(diagnosis: Diagnosis, report: Report) -> str:
 
 def arguments_of(case: Case, function: str, arrays: str = "numpy") -> list[str]:
     """Return the arguments of the corresponding call of roipool, as text."""
-    calls: list[Call] = []
+    calls: list[FunctionCall] = []
     operation = in_box_type(SEMANTICS[case.operation], case.dtype)._replace(box_gradient="")
     if function == box_gradient_of(case.operation):
         case = of_box_gradient(case)

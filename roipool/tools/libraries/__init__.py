@@ -11,12 +11,12 @@ and the library, uses relative imports, and runs on Python 3.8. The parent's sid
 
 from __future__ import annotations
 
-from .library import Absent, Library, opened, prepared
+from .library import Absent, InstalledLibrary, opened, prepared
 from .mxnet import MXNet
 from .onnxruntime import OnnxRuntime
 from .openvino import OpenVino
 from .paddle import Paddle
-from .task import Level, Task, channels_of_groups, in_given_order, moves_bins, single_call
+from .task import LevelTask, Task, channels_of_groups, in_given_order, moves_bins, single_call
 from .tensorflow import TensorFlow
 from .torch import Detectron2, Mmcv, Torchvision
 
@@ -24,8 +24,8 @@ __all__ = [
     "LIBRARIES",
     "OWN_PROCESS",
     "Absent",
-    "Level",
-    "Library",
+    "InstalledLibrary",
+    "LevelTask",
     "Task",
     "channels_of_groups",
     "in_given_order",
@@ -35,7 +35,7 @@ __all__ = [
     "single_call",
 ]
 
-LIBRARIES: dict[str, type[Library]] = {
+LIBRARIES: dict[str, type[InstalledLibrary]] = {
     "torchvision": Torchvision,
     "mmcv": Mmcv,
     "detectron2": Detectron2,

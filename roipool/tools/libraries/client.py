@@ -11,7 +11,7 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from roipool.tools.libraries.functions import Misbehaviour
-from roipool.tools.libraries.library import Absent, Library
+from roipool.tools.libraries.library import Absent, InstalledLibrary
 from roipool.tools.libraries.process import Ended, Process
 from roipool.tools.libraries.task import Task, as_message
 
@@ -46,7 +46,7 @@ class Worker:
     def __init__(
         self,
         name: str,
-        library: type[Library],
+        library: type[InstalledLibrary],
         threads: int,
         python: str,
         seconds: float | None = None,

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .task import Level, Task
+from .task import LevelTask, Task
 
-__all__ = ["Absent", "Library", "first_line", "opened", "prepared"]
+__all__ = ["Absent", "InstalledLibrary", "first_line", "opened", "prepared"]
 
 _MODES = {
     "avg": "the average",
@@ -21,7 +21,7 @@ class Absent(Exception):  # noqa: N818 - it is an outcome, not an error
     """Raised when a library cannot be used; the message says why."""
 
 
-class Library:
+class InstalledLibrary:
     """Adapter of a library; subclasses define its capabilities and implement `level`.
 
     Parameters
@@ -78,7 +78,7 @@ class Library:
         calls = [self.level(task, level) for level in task.levels]
         return lambda: [call() for call in calls]
 
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+    def level(self, task: Task, level: LevelTask) -> Callable[[], Any]:
         """Return the call for one level."""
         raise NotImplementedError
 
@@ -92,7 +92,7 @@ def _release(version: str) -> str:
     return version.split("-")[0]
 
 
-def opened(library: type[Library], threads: int, device: str = "cpu") -> Library:
+def opened(library: type[InstalledLibrary], threads: int, device: str = "cpu") -> InstalledLibrary:
     """Import a library; any exception becomes `Absent`."""
     try:
         return library(threads, device)
@@ -104,7 +104,7 @@ def opened(library: type[Library], threads: int, device: str = "cpu") -> Library
         raise Absent(f"could not be loaded: {first_line(error)}") from error
 
 
-def prepared(library: Library, task: Task) -> Callable[[], list[Any]]:
+def prepared(library: InstalledLibrary, task: Task) -> Callable[[], list[Any]]:
     """Prepare a task and run it once, to find out whether the library rejects it."""
     library.check(task)
     try:

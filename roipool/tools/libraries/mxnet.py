@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .library import Library
-from .task import Level, Task
+from .library import InstalledLibrary
+from .task import LevelTask, Task
 
 __all__ = ["MXNet"]
 
 
-class MXNet(Library):
+class MXNet(InstalledLibrary):
     """MXNet's imperative operators, with gradients from its autograd."""
 
     modules = ("mxnet",)
@@ -35,7 +35,7 @@ class MXNet(Library):
 
         return finished
 
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+    def level(self, task: Task, level: LevelTask) -> Callable[[], Any]:
         mx = self.mxnet
         x, rois = (
             mx.nd.array(array, dtype=level.features.dtype)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .library import Library
-from .task import Level, Task
+from .library import InstalledLibrary
+from .task import LevelTask, Task
 
 __all__ = ["OnnxRuntime"]
 
@@ -16,11 +16,11 @@ __all__ = ["OnnxRuntime"]
 _HALF_PIXEL = {True: "half_pixel", False: "output_half_pixel"}
 
 
-class OnnxRuntime(Library):
+class OnnxRuntime(InstalledLibrary):
     """ONNX Runtime, running models of one node with NumPy arrays."""
 
     modules = ("onnxruntime",)
-    operations = (*Library.operations, "crop_and_resize")
+    operations = (*InstalledLibrary.operations, "crop_and_resize")
     modes = ("avg", "max of corners")
     gradients = ()
 
@@ -31,7 +31,7 @@ class OnnxRuntime(Library):
 
         self.onnx, self.runtime = onnx, onnxruntime
 
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+    def level(self, task: Task, level: LevelTask) -> Callable[[], Any]:
         size, scale = list(task.output_size), level.scale
         feeds = {"x": level.features, "rois": level.rois.astype(level.features.dtype)}
         if task.operation == "roi_pool":

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .library import Library
-from .task import Level, Task
+from .library import InstalledLibrary
+from .task import LevelTask, Task
 
 __all__ = ["OpenVino"]
 
@@ -17,7 +17,7 @@ __all__ = ["OpenVino"]
 _PRECISION = {"float16": "f16", "float32": "f32"}
 
 
-class OpenVino(Library):
+class OpenVino(InstalledLibrary):
     """OpenVINO, running compiled models of one operation that share NumPy's memory."""
 
     modules = ("openvino",)
@@ -31,7 +31,7 @@ class OpenVino(Library):
 
         self.openvino = openvino
 
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+    def level(self, task: Task, level: LevelTask) -> Callable[[], Any]:
         ops = self.openvino.opset9
         dtype = level.features.dtype
         rois = level.rois.astype(dtype)

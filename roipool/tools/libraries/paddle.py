@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .library import Library
-from .task import Level, Task
+from .library import InstalledLibrary
+from .task import LevelTask, Task
 
 __all__ = ["Paddle"]
 
 
-class Paddle(Library):
+class Paddle(InstalledLibrary):
     """PaddlePaddle's operators, with gradients from its autograd."""
 
     modules = ("paddle",)
@@ -25,7 +25,7 @@ class Paddle(Library):
         paddle.set_device("cpu")
         self.paddle = paddle
 
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+    def level(self, task: Task, level: LevelTask) -> Callable[[], Any]:
         paddle = self.paddle
         x, boxes = (
             paddle.to_tensor(array)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 __all__ = [
-    "Level",
+    "LevelTask",
     "Task",
     "as_message",
     "channels_of_groups",
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-class Level(NamedTuple):
+class LevelTask(NamedTuple):
     """One call of an operator: a map and the boxes pooled from it.
 
     Attributes
@@ -87,7 +87,7 @@ class Task(NamedTuple):
     sampling_ratio: int
     aligned: bool
     layout: str
-    levels: list[Level]
+    levels: list[LevelTask]
     wrt: str = "features"
     extrapolation_value: float = 0.0
 
@@ -111,7 +111,7 @@ def single_call(
     Parameters
     ----------
     features, rois, grad, scale
-        Like the attributes of `Level`, with boxes in any order; with `grad` the task is a backward.
+        Like the attributes of `LevelTask`, with boxes in any order; with `grad` it is a backward.
     options : mapping
         Other fields of `Task`; the operation and the output size are required.
 
@@ -130,7 +130,7 @@ def single_call(
         "sampling_ratio": 0,
         "aligned": False,
         "layout": "NCHW",
-        "levels": [Level(features, rois[order], None if grad is None else grad[order], scale)],
+        "levels": [LevelTask(features, rois[order], None if grad is None else grad[order], scale)],
     }
     return Task(**{**settings, **options}), order
 
@@ -151,4 +151,4 @@ def as_message(task: Task) -> dict[str, Any]:
 
 def task_of(message: dict[str, Any]) -> Task:
     """Return the task that a message describes."""
-    return Task(**{**message, "levels": [Level(**level) for level in message["levels"]]})
+    return Task(**{**message, "levels": [LevelTask(**level) for level in message["levels"]]})

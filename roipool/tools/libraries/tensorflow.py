@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .library import Library
-from .task import Level, Task
+from .library import InstalledLibrary
+from .task import LevelTask, Task
 
 __all__ = ["TensorFlow"]
 
 
-class TensorFlow(Library):
+class TensorFlow(InstalledLibrary):
     """TensorFlow's raw operators, run eagerly."""
 
     modules = ("tensorflow",)
@@ -33,7 +33,7 @@ class TensorFlow(Library):
         tensorflow.config.threading.set_inter_op_parallelism_threads(1)
         self.tensorflow = tensorflow
 
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+    def level(self, task: Task, level: LevelTask) -> Callable[[], Any]:
         raw, constant = self.tensorflow.raw_ops, self.tensorflow.constant
         boxes = constant(level.rois[:, 1:].astype(np.float32))
         images = constant(level.rois[:, 0].astype(np.int32))

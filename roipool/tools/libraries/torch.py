@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .library import Absent, Library
-from .task import Level, Task
+from .library import Absent, InstalledLibrary
+from .task import LevelTask, Task
 
 __all__ = ["Detectron2", "Mmcv", "Torchvision"]
 
 
-class Torch(Library):
+class Torch(InstalledLibrary):
     """A library of operators for torch."""
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
@@ -48,16 +48,16 @@ class Torchvision(Torch):
     """torchvision's operators, called without autograd; detectron2 calls them, too."""
 
     modules = ("torch", "torchvision")
-    operations = (*Library.operations, "ps_roi_align", "ps_roi_pool")
+    operations = (*InstalledLibrary.operations, "ps_roi_align", "ps_roi_pool")
     layouts = ("NCHW", "NHWC")
-    dtypes = (*Library.dtypes, "bfloat16")
+    dtypes = (*InstalledLibrary.dtypes, "bfloat16")
     remarks: ClassVar[dict[str, str]] = {"float16": "it computes positions in float16"}
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
         super().__init__(threads, device)
         import torchvision  # noqa: F401 - registers the operators
 
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+    def level(self, task: Task, level: LevelTask) -> Callable[[], Any]:
         ops = self.torch.ops.torchvision
         x, grad = self._tensor(task, level.features), self._tensor(task, level.grad)
         rois = self.torch.from_numpy(level.rois).to(x)
@@ -96,7 +96,7 @@ class _Differentiable(Torch):
         """Return pooled values."""
         raise NotImplementedError
 
-    def level(self, task: Task, level: Level) -> Callable[[], Any]:
+    def level(self, task: Task, level: LevelTask) -> Callable[[], Any]:
         x, grad = self._tensor(task, level.features), self._tensor(task, level.grad)
         rois = self.torch.from_numpy(level.rois).to(x)
         forward = functools.partial(self.forward, task, x, rois, level.scale)
@@ -112,7 +112,7 @@ class Mmcv(_Differentiable):
     """mmcv's compiled operators."""
 
     modules = ("torch", "mmcv")
-    operations = (*Library.operations, "roi_align_rotated")
+    operations = (*InstalledLibrary.operations, "roi_align_rotated")
     modes = ("avg", "max")
 
     def __init__(self, threads: int, device: str = "cpu") -> None:

@@ -16,7 +16,7 @@ from roipool._system_info import usable_processors
 from roipool.systems import SYSTEMS
 
 from .front_ends import LIBRARIES, ROWS
-from .tasks import Report, Task, run_task
+from .tasks import CallRange, CallsReport, run_task
 
 CALLS_OF_A_TASK = 50
 
@@ -32,7 +32,7 @@ def main() -> int:
     operations = tuple(arguments.operation or (ROWS if front_ends else SYSTEMS))
     first = arguments.first
     tasks = [
-        Task(
+        CallRange(
             arguments.seed,
             start,
             min(start + CALLS_OF_A_TASK, first + arguments.calls),
@@ -43,7 +43,7 @@ def main() -> int:
         )
         for start in range(first, first + arguments.calls, CALLS_OF_A_TASK)
     ]
-    total, start, printed = Report(), time.monotonic(), time.monotonic()
+    total, start, printed = CallsReport(), time.monotonic(), time.monotonic()
     for report in _reports(tasks, arguments.jobs):
         total.add(report)
         for line in report.lines:
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _reports(tasks: list[Task], jobs: int) -> Iterator[Report]:
+def _reports(tasks: list[CallRange], jobs: int) -> Iterator[CallsReport]:
     if jobs == 1:
         yield from map(run_task, tasks)
         return
@@ -98,7 +98,7 @@ def _reports(tasks: list[Task], jobs: int) -> Iterator[Report]:
         sys.exit(f"a process died after call {tasks[done].first}: repeat from there with --jobs 1")
 
 
-def _print_table(total: Report) -> None:
+def _print_table(total: CallsReport) -> None:
     print(f"{'operation':<34} {'type':<9} {'calls':>8} {'numbers':>14}")
     for operation, dtype in sorted(total.calls):
         key = (operation, dtype)
@@ -107,7 +107,7 @@ def _print_table(total: Report) -> None:
         print(f"compared with {subject:<30} {count:>24,}")
 
 
-def _summary(total: Report, seconds: float) -> str:
+def _summary(total: CallsReport, seconds: float) -> str:
     failures = ", ".join(
         f"{count} of {name} ({subject})"
         for (name, subject), count in sorted(total.failures.items())

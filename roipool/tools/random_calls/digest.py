@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from roipool.systems.case import Case
 from roipool.verification.call import run
-from roipool.verification.case import Case
 from roipool.verification.generate import draw
 
 

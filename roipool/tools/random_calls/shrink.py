@@ -12,9 +12,9 @@ import numpy as np
 import roipool
 from roipool._dtypes import BYTES
 from roipool.systems import SEMANTICS, SYSTEMS
+from roipool.systems.case import STORAGES, Array, Case, held_by, with_channels
 from roipool.tools.random_calls.front_ends import relation_of
-from roipool.verification.call import Call, run
-from roipool.verification.case import STORAGES, Array, Case, held_by, with_channels
+from roipool.verification.call import FunctionCall, run
 from roipool.verification.check import ORACLE, Finding, check
 
 SECONDS = 10.0  # time limit of shrinking
@@ -224,7 +224,7 @@ def line_of(case: Case, finding: Finding) -> str:
     """
     if finding.subject == ORACLE and case.operation in SEMANTICS:  # a single function call
         name = finding.what.split()[0]
-        calls: list[Call] = []
+        calls: list[FunctionCall] = []
         run(case, roipool, calls=calls)
         matching = [call for call in calls if name in call.returns]
         if matching:
@@ -232,7 +232,7 @@ def line_of(case: Case, finding: Finding) -> str:
     names = [field.name for field in fields(case)]
     values = ", ".join(f"{name}={text_of(getattr(case, name))}" for name in names)
     return (
-        f"{_imports(case)}; from roipool.verification.case import Case; "
+        f"{_imports(case)}; from roipool.systems.case import Case; "
         f"from roipool.tools.random_calls.shrink import first_failure; "
         f"print(first_failure(Case({values}), {finding.subject!r}, {finding.what.split()[0]!r}))"
     )
@@ -256,7 +256,7 @@ def _imports(case: Case) -> str:
     return f"from numpy import inf, nan; import numpy as np{bfloat16}"
 
 
-def _text_of_call(case: Case, call: Call) -> str:
+def _text_of_call(case: Case, call: FunctionCall) -> str:
     stored = STORAGES[case.storage].text
     arguments = []
     for name, value in call.arguments.items():

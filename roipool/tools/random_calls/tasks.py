@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from roipool import _cpu
-from roipool.verification.case import held_by
+from roipool.systems.case import held_by
 from roipool.verification.check import check, subjects
 from roipool.verification.generate import draw
 
@@ -17,7 +17,7 @@ SHRUNK = 3  # failures of one operation and subject that are shrunk; more are on
 
 
 @dataclass
-class Report:
+class CallsReport:
     """Results of some calls: counts of calls and numbers by operation and type, and failures."""
 
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -27,7 +27,7 @@ class Report:
     lines: list[str] = field(default_factory=list)
     worst: float = 0.0
 
-    def add(self, other: Report) -> None:
+    def add(self, other: CallsReport) -> None:
         """Add the counts of another report, but not its lines."""
         self.calls += other.calls
         self.numbers += other.numbers
@@ -37,7 +37,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Task:
+class CallRange:
     """Calls `first` to `last` of a seed, without `last`."""
 
     seed: int
@@ -49,10 +49,10 @@ class Task:
     front_ends: tuple[str, ...] = ()
 
 
-def run_task(task: Task) -> Report:
+def run_task(task: CallRange) -> CallsReport:
     """Make the calls of a task."""
     _cpu.use_instruction_set(task.instruction_set)
-    report = Report()
+    report = CallsReport()
     for number in range(task.first, task.last):
         case = draw(task.seed, number, task.operations, tiny=task.tiny)
         with_what = guises_of_call(number, task.front_ends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -16,8 +17,8 @@ from roipool.torch.nn._deformed import (
     ModulatedDeformRoIPoolPack,
 )
 from roipool.torch.nn._multi_scale import MultiScaleRoIAlign
+from roipool.torch.nn._options import OptionsModule, Size, samples
 from roipool.torch.nn._riroi import RiRoIAlignRotated
-from roipool.torch.nn._sizes import Size, pair, samples
 
 __all__ = [
     "CropAndResize",
@@ -45,7 +46,8 @@ def _call(operation: str, *args: Any, **options: Any) -> Tensor:
     return result
 
 
-class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torch is
+@dataclass(eq=False, repr=False)
+class RoIAlign(OptionsModule):
     """ROI align, :func:`roipool.roi_align` as a module.
 
     Parameters
@@ -73,27 +75,11 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
     """
 
     output_size: Size
-    spatial_scale: float
-    sampling_ratio: Size
-    pool_mode: Mode
-    aligned: bool
-
-    def __init__(
-        self,
-        output_size: Size,
-        spatial_scale: float = 1.0,
-        sampling_ratio: Size = 0,
-        pool_mode: Mode = "avg",
-        aligned: bool = True,
-        use_torchvision: bool = False,
-    ) -> None:
-        super().__init__()
-        del use_torchvision
-        self.output_size = pair(output_size)
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
-        self.pool_mode = pool_mode
-        self.aligned = aligned
+    spatial_scale: float = 1.0
+    sampling_ratio: Size = 0
+    pool_mode: Mode = "avg"
+    aligned: bool = True
+    use_torchvision: bool = field(default=False, repr=False)
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps.
@@ -123,21 +109,12 @@ class RoIAlign(torch.nn.Module):  # type: ignore[misc]  # no types where no torc
         )
         return pooled
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return (
-            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
-            f"sampling_ratio={self.sampling_ratio}, pool_mode={self.pool_mode!r}, "
-            f"aligned={self.aligned}"
-        )
-
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-
-        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
-            """Return the result of `forward`."""
+        __call__ = forward
 
 
-class RoIAlignRotated(torch.nn.Module):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class RoIAlignRotated(OptionsModule):
     """ROI align of rotated boxes, :func:`roipool.roi_align_rotated` as a module.
 
     Parameters
@@ -166,24 +143,9 @@ class RoIAlignRotated(torch.nn.Module):  # type: ignore[misc]
 
     output_size: Size
     spatial_scale: float
-    sampling_ratio: Size
-    aligned: bool
-    clockwise: bool
-
-    def __init__(
-        self,
-        output_size: Size,
-        spatial_scale: float,
-        sampling_ratio: Size = 0,
-        aligned: bool = True,
-        clockwise: bool = False,
-    ) -> None:
-        super().__init__()
-        self.output_size = pair(output_size)
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
-        self.aligned = aligned
-        self.clockwise = clockwise
+    sampling_ratio: Size = 0
+    aligned: bool = True
+    clockwise: bool = False
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps, as :meth:`RoIAlign.forward`.
@@ -203,21 +165,12 @@ class RoIAlignRotated(torch.nn.Module):  # type: ignore[misc]
         )
         return pooled
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return (
-            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
-            f"sampling_ratio={self.sampling_ratio}, aligned={self.aligned}, "
-            f"clockwise={self.clockwise}"
-        )
-
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-
-        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
-            """Return the result of `forward`."""
+        __call__ = forward
 
 
-class RoIPool(torch.nn.Module):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class RoIPool(OptionsModule):
     """ROI pooling by the maximum, :func:`roipool.roi_pool` as a module.
 
     Parameters
@@ -237,29 +190,19 @@ class RoIPool(torch.nn.Module):  # type: ignore[misc]
     """
 
     output_size: Size
-    spatial_scale: float
-
-    def __init__(self, output_size: Size, spatial_scale: float = 1.0) -> None:
-        super().__init__()
-        self.output_size = pair(output_size)
-        self.spatial_scale = spatial_scale
+    spatial_scale: float = 1.0
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
         pooled: Tensor = _call("roi_pool", input, rois, self.output_size, self.spatial_scale)
         return pooled
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
-
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-
-        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
-            """Return the result of `forward`."""
+        __call__ = forward
 
 
-class PSRoIPool(torch.nn.Module):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class PSRoIPool(OptionsModule):
     """Position-sensitive ROI pooling, :func:`roipool.ps_roi_pool` as a module.
 
     Parameters
@@ -286,14 +229,8 @@ class PSRoIPool(torch.nn.Module):  # type: ignore[misc]
     """
 
     output_size: Size
-    spatial_scale: float
-    group_size: Size
-
-    def __init__(self, output_size: Size, spatial_scale: float = 1.0, group_size: Size = 0) -> None:
-        super().__init__()
-        self.output_size = pair(output_size)
-        self.spatial_scale = spatial_scale
-        self.group_size = group_size
+    spatial_scale: float = 1.0
+    group_size: Size = 0
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
@@ -307,20 +244,12 @@ class PSRoIPool(torch.nn.Module):  # type: ignore[misc]
         )
         return pooled
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return (
-            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
-            f"group_size={self.group_size}"
-        )
-
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-
-        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
-            """Return the result of `forward`."""
+        __call__ = forward
 
 
-class PSRoIAlign(torch.nn.Module):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class PSRoIAlign(OptionsModule):
     """Position-sensitive ROI align, :func:`roipool.ps_roi_align` as a module.
 
     Parameters
@@ -346,25 +275,10 @@ class PSRoIAlign(torch.nn.Module):  # type: ignore[misc]
     """
 
     output_size: Size
-    spatial_scale: float
-    sampling_ratio: Size
-    aligned: bool
-    group_size: Size
-
-    def __init__(
-        self,
-        output_size: Size,
-        spatial_scale: float = 1.0,
-        sampling_ratio: Size = 0,
-        aligned: bool = True,
-        group_size: Size = 0,
-    ) -> None:
-        super().__init__()
-        self.output_size = pair(output_size)
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
-        self.aligned = aligned
-        self.group_size = group_size
+    spatial_scale: float = 1.0
+    sampling_ratio: Size = 0
+    aligned: bool = True
+    group_size: Size = 0
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
@@ -380,21 +294,12 @@ class PSRoIAlign(torch.nn.Module):  # type: ignore[misc]
         )
         return pooled
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return (
-            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
-            f"sampling_ratio={self.sampling_ratio}, aligned={self.aligned}, "
-            f"group_size={self.group_size}"
-        )
-
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-
-        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
-            """Return the result of `forward`."""
+        __call__ = forward
 
 
-class PrRoIPool(torch.nn.Module):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class PrRoIPool(OptionsModule):
     """Precise ROI pooling, :func:`roipool.precise_roi_pool` as a module, under mmcv's name.
 
     Parameters
@@ -414,12 +319,7 @@ class PrRoIPool(torch.nn.Module):  # type: ignore[misc]
     """
 
     output_size: Size
-    spatial_scale: float
-
-    def __init__(self, output_size: Size, spatial_scale: float = 1.0) -> None:
-        super().__init__()
-        self.output_size = pair(output_size)
-        self.spatial_scale = spatial_scale
+    spatial_scale: float = 1.0
 
     def forward(self, features: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
@@ -428,14 +328,8 @@ class PrRoIPool(torch.nn.Module):  # type: ignore[misc]
         )
         return pooled
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
-
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-
-        def __call__(self, features: Tensor, rois: Boxes) -> Tensor:
-            """Return the result of `forward`."""
+        __call__ = forward
 
 
 class PrRoIPool2D(PrRoIPool):
@@ -476,7 +370,8 @@ class PrRoIPool2D(PrRoIPool):
         )
 
 
-class CropAndResize(torch.nn.Module):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class CropAndResize(OptionsModule):
     """Crop and resize, :func:`roipool.crop_and_resize` as a module.
 
     Parameters
@@ -503,25 +398,10 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
     """
 
     crop_size: Size
-    method: Method
-    extrapolation_value: float
-    antialias: bool
-    border: Border
-
-    def __init__(
-        self,
-        crop_size: Size,
-        method: Method = "bilinear",
-        extrapolation_value: float = 0.0,
-        antialias: bool = False,
-        border: Border = "constant",
-    ) -> None:
-        super().__init__()
-        self.crop_size = pair(crop_size)
-        self.method = method
-        self.extrapolation_value = extrapolation_value
-        self.antialias = antialias
-        self.border = border
+    method: Method = "bilinear"
+    extrapolation_value: float = 0.0
+    antialias: bool = False
+    border: Border = "constant"
 
     def forward(self, image: Tensor, boxes: Tensor, box_indices: Tensor) -> Tensor:
         """Cut boxes out of maps.
@@ -553,15 +433,5 @@ class CropAndResize(torch.nn.Module):  # type: ignore[misc]
         )
         return crops
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return (
-            f"crop_size={self.crop_size}, method={self.method!r}, "
-            f"extrapolation_value={self.extrapolation_value}, antialias={self.antialias}, "
-            f"border={self.border!r}"
-        )
-
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-
-        def __call__(self, image: Tensor, boxes: Tensor, box_indices: Tensor) -> Tensor:
-            """Return the result of `forward`."""
+        __call__ = forward

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from roipool import _arguments as check
 from roipool.torch._operations import FUNCTIONS
-from roipool.torch.nn._sizes import Size, samples
+from roipool.torch.nn._options import Size, samples
 
 
 # torch.fx records calls of wrapped functions as they are.

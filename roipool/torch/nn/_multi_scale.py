@@ -14,7 +14,7 @@ from roipool import _levels
 from roipool.compat import _conventions as conventions
 from roipool.torch._memory import check_memory
 from roipool.torch._operations import FUNCTIONS, check_box_format
-from roipool.torch.nn._sizes import Size, pair, samples
+from roipool.torch.nn._options import Size, pair, samples
 
 
 class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
 from roipool.torch._operations import FUNCTIONS
-from roipool.torch.nn._sizes import Size, pair
+from roipool.torch.nn._options import OptionsModule, Size
 
 Boxes: TypeAlias = Tensor | Sequence[Tensor]
 _FARTHEST = 2.0**30  # orientations; a box with a larger angle is pooled to 0
@@ -50,7 +51,8 @@ def _turned(pooled: Tensor, angles: Tensor, count: int) -> Tensor:
     return ((1 - share) * near + share * far).flatten(1, 2)
 
 
-class RiRoIAlignRotated(torch.nn.Module):  # type: ignore[misc]  # no types where no torch is
+@dataclass(eq=False, repr=False)
+class RiRoIAlignRotated(OptionsModule):
     """:func:`roipool.compat.mmcv.riroi_align_rotated` as a module, with mmcv's arguments.
 
     Channels come in groups of `num_orientations`, one for each direction, and turn with the box.
@@ -80,26 +82,14 @@ class RiRoIAlignRotated(torch.nn.Module):  # type: ignore[misc]  # no types wher
 
     out_size: Size
     spatial_scale: float
-    num_samples: int
-    num_orientations: int
-    clockwise: bool
+    num_samples: int = 0
+    num_orientations: int = 8
+    clockwise: bool = False
 
-    def __init__(
-        self,
-        out_size: Size,
-        spatial_scale: float,
-        num_samples: int = 0,
-        num_orientations: int = 8,
-        clockwise: bool = False,
-    ) -> None:
-        super().__init__()
-        if num_orientations < 1:
-            raise ValueError(f"num_orientations must be at least 1, got {num_orientations}")
-        self.out_size = pair(out_size)
-        self.spatial_scale = spatial_scale
-        self.num_samples = num_samples
-        self.num_orientations = num_orientations
-        self.clockwise = clockwise
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_orientations < 1:
+            raise ValueError(f"num_orientations must be at least 1, got {self.num_orientations}")
 
     def forward(self, features: Tensor, rois: Boxes) -> Tensor:
         """Pool the boxes; gradients for `features` and `rois`.
@@ -117,15 +107,5 @@ class RiRoIAlignRotated(torch.nn.Module):  # type: ignore[misc]  # no types wher
         )
         return pooled
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return (
-            f"out_size={self.out_size}, spatial_scale={self.spatial_scale}, "
-            f"num_samples={self.num_samples}, num_orientations={self.num_orientations}, "
-            f"clockwise={self.clockwise}"
-        )
-
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-
-        def __call__(self, features: Tensor, rois: Boxes) -> Tensor:
-            """Return the result of `forward`."""
+        __call__ = forward

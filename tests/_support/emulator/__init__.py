@@ -13,8 +13,11 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from roipool._arrays import _cupy
+from roipool._cuda import driver as cuda_driver
 
-from . import compiler, cupy_module
+from . import compiler, cupy_module, driver
+
+IMPORTERS = ("roipool._cuda.engine", "roipool._cuda.kept")  # of CuPy
 
 _backend: dict[str, ModuleType] = {}
 
@@ -27,17 +30,20 @@ def why_not() -> str | None:
 @contextmanager
 def active() -> Iterator[ModuleType]:
     """Replace CuPy by the emulator."""
-    names = ("cupy", "roipool._cuda.engine")
+    names = ("cupy", *IMPORTERS)
     saved = {name: sys.modules.pop(name, None) for name in names}
     sys.modules["cupy"] = cupy_module
-    if _backend:
-        sys.modules["roipool._cuda.engine"] = _backend["emulated"]
-    else:
-        _backend["emulated"] = importlib.import_module("roipool._cuda.engine")
+    for name in IMPORTERS:
+        if name in _backend:
+            sys.modules[name] = _backend[name]
+        else:
+            _backend[name] = importlib.import_module(name)
     bound = vars(_cupy).pop("engine", None)
+    launcher, cuda_driver.launcher = cuda_driver.launcher, driver.address  # type: ignore[assignment]
     try:
         yield cupy_module
     finally:
+        cuda_driver.launcher = launcher
         vars(_cupy).pop("engine", None)
         if bound is not None:
             vars(_cupy)["engine"] = bound

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from . import compiler, memory, streams
+from . import compiler, driver, memory, streams
 from .arithmetic import Arithmetic, functions
 from .streams import launches
 
@@ -77,6 +77,11 @@ class Device:
 
     def __init__(self, number: int = 0) -> None:
         self.id = number
+
+    @classmethod
+    def current(cls) -> int:
+        """Return the number of the current device."""
+        return cls.entered[-1] if cls.entered else 0
 
     def __enter__(self) -> Device:
         Device.entered.append(self.id)
@@ -310,6 +315,38 @@ def compiled_by(chosen: Compiler) -> Iterator[None]:
 DEFAULT_SHARED_BYTES = 48 * 1024  # of a block, if its kernel is not told of more
 
 
+class Function:
+    """The driver's object for a kernel on the current GPU, which the driver can launch."""
+
+    def __init__(self, kernel: RawKernel) -> None:
+        self._kernel, self.name, self._gpu = kernel, kernel.name, Device.current()
+        self.ptr = id(self)
+        driver.functions[self.ptr] = self
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of each argument."""
+        return self._kernel.compiled().sizes
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared: int,
+        arguments: Sequence[HostArray],
+    ) -> None:
+        assert Device.entered[-1:] in ([], [-1], [self._gpu]), "a kernel of another device"
+        assert shared <= self._kernel.most_shared_bytes(self._gpu)
+        assert all(size < 2**31 for size in grid)
+        assert math.prod(block) <= 1024
+        launches.append(self.name)
+        found = {int(each.view(np.uintp)[0]) for each in arguments if each.size == 8}
+        extents = [_extent(array) for array in list(_arrays.values()) if array.data.ptr in found]
+        error = self._kernel.compiled().launch(grid, block, shared, arguments, extents)
+        if error:
+            raise RuntimeError(f"{self.name}: {error}")
+
+
 class RawKernel:
     """A kernel, compiled at its first launch."""
 
@@ -317,17 +354,30 @@ class RawKernel:
         assert isinstance(options, tuple)
         self.code, self.name, self.options = code, name, options
         self._compiled: dict[Compiler, CompiledKernel] = {}
-        self._shared_bytes: dict[int, int] = {}  # by GPU
+        self._shared_bytes: dict[int, int] = {}  # by GPU, as functions
+        self._functions: dict[int, Function] = {}
+
+    @property
+    def kernel(self) -> Function:
+        """The kernel on the current GPU."""
+        number = Device.current()
+        if number not in self._functions:
+            self._functions[number] = Function(self)
+        return self._functions[number]
+
+    def most_shared_bytes(self, gpu: int) -> int:
+        """Return the most shared memory of a block on a GPU, in bytes."""
+        return self._shared_bytes.get(gpu, DEFAULT_SHARED_BYTES)
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
         """The most shared memory of a block on the current GPU, in bytes."""
-        return self._shared_bytes.get(Device.entered[-1], DEFAULT_SHARED_BYTES)
+        return self.most_shared_bytes(Device.current())
 
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, size: int) -> None:
         assert size <= Device.attributes["MaxSharedMemoryPerBlockOptin"]
-        self._shared_bytes[Device.entered[-1]] = size
+        self._shared_bytes[Device.current()] = size
 
     def compiled(self) -> CompiledKernel:
         """Return the kernel, compiled by the current compiler."""
@@ -411,6 +461,10 @@ class runtime:  # noqa: N801
     """``cupy.cuda.runtime``."""
 
     is_hip = False
+
+    @staticmethod
+    def getDevice() -> int:  # noqa: N802
+        return Device.current()
 
     @staticmethod
     def getDeviceCount() -> int:  # noqa: N802

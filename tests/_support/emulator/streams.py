@@ -16,7 +16,7 @@ class Stream:
     """The only stream; `launches` records the begin and end of another library's stream."""
 
     def __init__(self, handle: int = 0) -> None:
-        self.handle = handle
+        self.handle = self.ptr = handle
 
     @classmethod
     def from_external(cls, stream: Any) -> Stream:
@@ -40,9 +40,7 @@ class Stream:
 def external_stream(handle: int, device: int = -1) -> Stream:
     """Return the stream of a handle, like CuPy's ``ExternalStream``."""
     del device
-    stream = Stream()
-    stream.handle = handle
-    return stream
+    return Stream(handle)
 
 
 def get_current_stream(device: int = -1) -> Stream:

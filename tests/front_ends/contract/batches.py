@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cases import SMALL, Case, maps
+from _support.cases import SMALL, OperationCase, maps
 
 from .derivatives import FIXED, TYPICAL, close, loss_of, of_features
 from .front_end import Contract, Form, FrontEnd, as_list, over, to_form
 
 Axes = tuple[int | None, ...]
-# Of maps, boxes, indices.
+# Batched axes of maps, boxes and indices.
 IN_AXES: list[Axes] = [
     (0, None, None),
     (None, 0, None),
@@ -48,7 +48,9 @@ def one_of(value: Any, axis: int | None, number: int) -> Any:
     return value if axis is None else np.take(value, number, axis)
 
 
-def gradient_of(front_end: FrontEnd, case: Case, pool: Callable[..., Any]) -> Callable[..., Any]:
+def gradient_of(
+    front_end: FrontEnd, case: OperationCase, pool: Callable[..., Any]
+) -> Callable[..., Any]:
     return front_end.functional.grad(loss_of(pool), (0, 1) if case.moves else 0)
 
 
@@ -62,7 +64,7 @@ class Batches(Contract):
         indirect=["case"],
     )
     def test_vmap_is_a_loop(
-        self, front_end: FrontEnd, case: Case, in_axes: Axes, layout: str
+        self, front_end: FrontEnd, case: OperationCase, in_axes: Axes, layout: str
     ) -> None:
         """Forward and gradients equal those of a loop, whichever operands are batched."""
         form = Form("float64", layout)
@@ -87,7 +89,7 @@ class Batches(Contract):
     )
     @over(TYPICAL)
     def test_vmap_of_nothing(
-        self, front_end: FrontEnd, case: Case, in_axes: Axes, sizes: tuple[int, ...]
+        self, front_end: FrontEnd, case: OperationCase, in_axes: Axes, sizes: tuple[int, ...]
     ) -> None:
         """Batches without calls, boxes or cells have the usual shapes."""
         calls, images, height, count = sizes
@@ -106,7 +108,9 @@ class Batches(Contract):
                 assert (mine == one).all()
 
     @over(TYPICAL)
-    def test_batches_of_batches_and_of_tangents(self, front_end: FrontEnd, case: Case) -> None:
+    def test_batches_of_batches_and_of_tangents(
+        self, front_end: FrontEnd, case: OperationCase
+    ) -> None:
         func, pool = front_end.functional, of_features(front_end, case)
         features = front_end.array(
             np.stack([np.stack([maps(SMALL, 3 * n + m) for m in range(2)]) for n in range(3)])
@@ -121,7 +125,7 @@ class Batches(Contract):
         close(front_end, found[1], change(features[1, 0], features[1, 1]))
 
     @over(TYPICAL[1:2])
-    def test_tables_of_boxes(self, front_end: FrontEnd, case: Case) -> None:
+    def test_tables_of_boxes(self, front_end: FrontEnd, case: OperationCase) -> None:
         """Boxes with batch indices in the first column."""
         func, features = front_end.functional, batch(lambda n: maps(seed=n), 0)
         column = case.indices()[:, None]

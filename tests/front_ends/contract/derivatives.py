@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cases import ALL_CASES, SMALL, Case, maps
+from _support.cases import ALL_CASES, SMALL, OperationCase, maps
 
 import roipool
 
@@ -33,11 +33,15 @@ def small_maps(front_end: FrontEnd, seed: int = 0, layout: str = "NCHW") -> Any:
     return front_end.maps(maps(SMALL, seed), Form("float64", layout))
 
 
-def boxes_of(front_end: FrontEnd, case: Case, count: int = 3, seed: int = 0) -> tuple[Any, Any]:
+def boxes_of(
+    front_end: FrontEnd, case: OperationCase, count: int = 3, seed: int = 0
+) -> tuple[Any, Any]:
     return front_end.array(case.boxes(count, seed)), front_end.array(case.indices(count))
 
 
-def of_features(front_end: FrontEnd, case: Case, layout: str = "NCHW") -> Callable[..., Any]:
+def of_features(
+    front_end: FrontEnd, case: OperationCase, layout: str = "NCHW"
+) -> Callable[..., Any]:
     at = boxes_of(front_end, case)
     return front_end.traced(lambda features: case.pool(features, *at, layout=layout))
 
@@ -62,24 +66,26 @@ class Derivatives(Contract):
     # ---- By features
 
     @over(LINEAR, usual=TYPICAL)
-    def test_derivatives_by_features(self, front_end: FrontEnd, case: Case) -> None:
+    def test_derivatives_by_features(self, front_end: FrontEnd, case: OperationCase) -> None:
         """Both modes, to the second order."""
         function = of_features(front_end, case)
         front_end.check_gradients(function, (small_maps(front_end),), order=2)
 
     @over(SAMPLES)
-    def test_gradient_of_a_maximum_of_samples(self, front_end: FrontEnd, case: Case) -> None:
+    def test_gradient_of_a_maximum_of_samples(
+        self, front_end: FrontEnd, case: OperationCase
+    ) -> None:
         front_end.check_gradients(of_features(front_end, case), (small_maps(front_end),))
 
     @pytest.mark.thorough
     @over(TYPICAL)
-    def test_derivatives_of_the_last_layout(self, front_end: FrontEnd, case: Case) -> None:
+    def test_derivatives_of_the_last_layout(self, front_end: FrontEnd, case: OperationCase) -> None:
         function = of_features(front_end, case, "NHWC")
         features = small_maps(front_end, layout="NHWC")
         front_end.check_gradients(function, (features,), order=2)
 
     @over(TYPICAL)
-    def test_modes_agree(self, front_end: FrontEnd, case: Case) -> None:
+    def test_modes_agree(self, front_end: FrontEnd, case: OperationCase) -> None:
         """Both modes give the same Jacobians and the same products with the Hessian."""
         func, pool = front_end.functional, of_features(front_end, case)
         loss, features, other = loss_of(pool), *(small_maps(front_end, n) for n in range(2))
@@ -93,7 +99,7 @@ class Derivatives(Contract):
         close(front_end, by_columns, by_rows)
 
     @over(LINEAR, usual=TYPICAL)
-    def test_functional_gradient(self, front_end: FrontEnd, case: Case) -> None:
+    def test_functional_gradient(self, front_end: FrontEnd, case: OperationCase) -> None:
         """The gradient functions agree with the library's differentiation."""
         at, features = boxes_of(front_end, case), small_maps(front_end)
         pool, count = front_end.traced(case.pool), 1 + case.moves
@@ -112,13 +118,13 @@ class Derivatives(Contract):
     # ---- By boxes
 
     @over(MOVING)
-    def test_gradient_by_boxes(self, front_end: FrontEnd, case: Case) -> None:
+    def test_gradient_by_boxes(self, front_end: FrontEnd, case: OperationCase) -> None:
         boxes, indices = boxes_of(front_end, case)
         pool = front_end.traced(lambda features, corners: case.pool(features, corners, indices))
         front_end.check_gradients(pool, (small_maps(front_end), boxes))
 
     @over(MOVING)
-    def test_mixed_second_derivative(self, front_end: FrontEnd, case: Case) -> None:
+    def test_mixed_second_derivative(self, front_end: FrontEnd, case: OperationCase) -> None:
         """The gradient of the gradient with respect to features needs only first-order kernels."""
         boxes, indices = boxes_of(front_end, case)
         features, pool = small_maps(front_end), of_features(front_end, case)
@@ -131,7 +137,9 @@ class Derivatives(Contract):
         front_end.check_gradients(gradient, (boxes,))
 
     @over(MOVING)
-    def test_forward_mode_of_the_gradient_by_boxes(self, front_end: FrontEnd, case: Case) -> None:
+    def test_forward_mode_of_the_gradient_by_boxes(
+        self, front_end: FrontEnd, case: OperationCase
+    ) -> None:
         """The gradient of boxes is linear in the features and in grad_output."""
         at, pool = boxes_of(front_end, case), of_features(front_end, case)
         features, other = (small_maps(front_end, seed) for seed in range(2))
@@ -141,7 +149,9 @@ class Derivatives(Contract):
         close(front_end, change, slopes(other, upstream) + value)
 
     @over(WHOLE_CELLS)
-    def test_whole_cells_do_not_move_with_boxes(self, front_end: FrontEnd, case: Case) -> None:
+    def test_whole_cells_do_not_move_with_boxes(
+        self, front_end: FrontEnd, case: OperationCase
+    ) -> None:
         """Pooling of whole cells is constant in the boxes almost everywhere; its gradient is 0."""
         (boxes, indices), func = boxes_of(front_end, case), front_end.functional
         features = small_maps(front_end)
@@ -155,7 +165,7 @@ class Derivatives(Contract):
 
     @over(MOVING)
     def test_derivatives_through_boxes_that_are_refused(
-        self, front_end: FrontEnd, case: Case
+        self, front_end: FrontEnd, case: OperationCase
     ) -> None:
         (boxes, indices), func = boxes_of(front_end, case), front_end.functional
         features = small_maps(front_end)
@@ -179,7 +189,7 @@ class Derivatives(Contract):
 
     @over(SAMPLES)
     def test_derivatives_of_a_maximum_of_samples_that_are_refused(
-        self, front_end: FrontEnd, case: Case
+        self, front_end: FrontEnd, case: OperationCase
     ) -> None:
         (boxes, indices), func = boxes_of(front_end, case), front_end.functional
         features, pool = small_maps(front_end), of_features(front_end, case)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from _support.cases import ALL_CASES, Case, maps
+from _support.cases import ALL_CASES, OperationCase, maps
 
 import roipool
 
@@ -238,7 +238,7 @@ class Errors(Contract):
     @directly_and_compiled
     @over(ALL_CASES)
     def test_errors_of_every_operation_name_it(
-        self, front_end: FrontEnd, case: Case, compiled: bool
+        self, front_end: FrontEnd, case: OperationCase, compiled: bool
     ) -> None:
         function = front_end.compiled(case.pool) if compiled else case.pool
         at = case.boxes(), case.indices()

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 from _support.cases import (
-    Case,
     DeformedCase,
+    OperationCase,
     PyramidCase,
     is_per_image,
 )
@@ -122,7 +122,7 @@ class FrontEnd:
         """Return levels of `count` boxes, alternating 0 and 1."""
         return self.array(np.arange(count) % 2)
 
-    def own(self, case: Case) -> Case:
+    def own(self, case: OperationCase) -> OperationCase:
         """Return a case with levels, and offsets, as this library's arrays."""
         given = case.op, case.variant, case.name, case.adaptive, self
         if isinstance(case, DeformedCase):
@@ -190,7 +190,7 @@ class Contract:
             yield self.arrays
 
     @pytest.fixture
-    def case(self, request: pytest.FixtureRequest, front_end: FrontEnd) -> Case:
+    def case(self, request: pytest.FixtureRequest, front_end: FrontEnd) -> OperationCase:
         """An operation for the front end's arrays."""
         return front_end.own(request.param)
 
@@ -206,7 +206,7 @@ directly_and_compiled = pytest.mark.parametrize(
 
 
 def over(
-    cases: list[Case], *, usual: list[Case] | None = None, **more: Any
+    cases: list[OperationCase], *, usual: list[OperationCase] | None = None, **more: Any
 ) -> pytest.MarkDecorator:
     """Return a mark that parametrizes a test by operations and further values.
 
@@ -227,7 +227,7 @@ def as_list(values: Any) -> list[Any]:
     return [*values] if isinstance(values, (list, tuple)) else [values]
 
 
-def named(cases: list[Case], *names: str) -> list[Case]:
+def named(cases: list[OperationCase], *names: str) -> list[OperationCase]:
     """Return cases by name."""
     found = [case for case in cases if case.name in names]
     assert len(found) == len(names)

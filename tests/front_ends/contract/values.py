@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from _support.cases import ALL_CASES, CASES, SIZE, Case, PyramidCase, maps
+from _support.cases import ALL_CASES, CASES, SIZE, OperationCase, PyramidCase, maps
 from _support.compare import assert_close, assert_same_bits
 from _support.pairwise import each
 
@@ -30,25 +30,27 @@ IN_TABLES = [case for case in ALL_CASES if case.op.boxes == "rois"]
 every_form = each(form=lambda front_end, **_: front_end.tried_forms)
 
 
-def given(case: Case, levels: list[Any]) -> Any:
+def given(case: OperationCase, levels: list[Any]) -> Any:
     """Return the operation's features: a map or a list of maps."""
     return levels if isinstance(case, PyramidCase) else levels[0]
 
 
-def own_maps(front_end: FrontEnd, case: Case, features: Any, form: Form) -> Any:
+def own_maps(front_end: FrontEnd, case: OperationCase, features: Any, form: Form) -> Any:
     """Convert a map or the maps of a pyramid to the front end's arrays."""
     levels = case.pyramid(features) if isinstance(case, PyramidCase) else [features]
     return given(case, [front_end.maps(level, form) for level in levels])
 
 
-def inputs(front_end: FrontEnd, case: Case, form: Form) -> tuple[Any, Any, tuple[Any, Any]]:
+def inputs(
+    front_end: FrontEnd, case: OperationCase, form: Form
+) -> tuple[Any, Any, tuple[Any, Any]]:
     """Return maps, their NumPy copies, and boxes and indices as NumPy arrays."""
     boxes = case.boxes(len(INDICES)).astype("float64" if form.dtype == "float64" else "float32")
     own = own_maps(front_end, case, maps(SHAPE), form)
     return own, given(case, list(map(front_end.numpy, as_list(own)))), (boxes, INDICES)
 
 
-def wanted(case: Case) -> dict[str, bool]:
+def wanted(case: OperationCase) -> dict[str, bool]:
     """Return the option that requests the argmax of a maximum."""
     return {"return_argmax": True} if case.variant.has_argmax else {}
 
@@ -64,7 +66,9 @@ class Values(Contract):
 
     @over(ALL_CASES)
     @every_form
-    def test_values_are_those_of_numpy(self, front_end: FrontEnd, case: Case, form: Form) -> None:
+    def test_values_are_those_of_numpy(
+        self, front_end: FrontEnd, case: OperationCase, form: Form
+    ) -> None:
         own, plain, at = inputs(front_end, case, form)
         more = {"layout": form.layout, **wanted(case)}
         found = as_list(case.pool(own, *map(front_end.array, at), **more))
@@ -75,7 +79,7 @@ class Values(Contract):
         check_bits(front_end, found, expected)
 
     @over(CASES)
-    def test_values_are_those_of_the_oracle(self, front_end: FrontEnd, case: Case) -> None:
+    def test_values_are_those_of_the_oracle(self, front_end: FrontEnd, case: OperationCase) -> None:
         features, boxes, indices = maps(), case.boxes(), case.indices()
         arguments = {case.op.boxes: boxes, case.op.indices: indices, case.op.size: SIZE}
         oracle = getattr(reference, case.op.forward)
@@ -88,7 +92,7 @@ class Values(Contract):
     @over(ALL_CASES, usual=TYPICAL)
     @each(dtype=lambda front_end, **_: front_end.box_dtypes)
     def test_boxes_and_indices_of_every_type(
-        self, front_end: FrontEnd, case: Case, dtype: str
+        self, front_end: FrontEnd, case: OperationCase, dtype: str
     ) -> None:
         """They are converted like NumPy's."""
         features, kind = maps().astype("float32"), dtype_named(dtype)
@@ -101,7 +105,9 @@ class Values(Contract):
 
     @directly_and_compiled
     @over(IN_TABLES)
-    def test_boxes_in_every_form(self, front_end: FrontEnd, case: Case, compiled: bool) -> None:
+    def test_boxes_in_every_form(
+        self, front_end: FrontEnd, case: OperationCase, compiled: bool
+    ) -> None:
         """A table with a column of batch indices; a list or tuple with the boxes of each image."""
         boxes, indices = case.boxes(), np.sort(case.indices())
         own = own_maps(front_end, case, maps(), Form("float64"))
@@ -121,7 +127,9 @@ class Values(Contract):
 
     @over(ALL_CASES, usual=TYPICAL)
     @each(shape=[(2, 0, 8, 9), (2, 3, 0, 9), (2, 3, 8, 0), (2, 3, 8, 9), (0, 3, 8, 9)])
-    def test_nothing_to_pool(self, front_end: FrontEnd, case: Case, shape: tuple[int, ...]) -> None:
+    def test_nothing_to_pool(
+        self, front_end: FrontEnd, case: OperationCase, shape: tuple[int, ...]
+    ) -> None:
         """No channels, rows, columns; no boxes in images, or without images."""
         count = 0 if shape in ((2, 3, 8, 9), (0, 3, 8, 9)) else 5
         features, at = np.zeros(shape), (case.boxes(count), case.indices(count))
@@ -140,7 +148,9 @@ class Gradients(Contract):
 
     @over(ALL_CASES)
     @every_form
-    def test_functions_of_gradients(self, front_end: FrontEnd, case: Case, form: Form) -> None:
+    def test_functions_of_gradients(
+        self, front_end: FrontEnd, case: OperationCase, form: Form
+    ) -> None:
         own, plain, at = inputs(front_end, case, form)
         there, options = tuple(map(front_end.array, at)), {"layout": form.layout}
         pooled, *argmax = as_list(case.pool(plain, *at, **options, **wanted(case)))
@@ -154,7 +164,9 @@ class Gradients(Contract):
             check_bits(front_end, found, case.box_gradient(pooled, plain, *at, **options))
 
     @over([case for case in IN_TABLES if case.moves])
-    def test_gradient_of_the_boxes_of_a_table(self, front_end: FrontEnd, case: Case) -> None:
+    def test_gradient_of_the_boxes_of_a_table(
+        self, front_end: FrontEnd, case: OperationCase
+    ) -> None:
         own, plain, (boxes, indices) = inputs(front_end, case, Form("float64"))
         table = np.concatenate([indices[:, None], boxes], 1)
         pooled = case.pool(plain, table, None)
@@ -168,7 +180,7 @@ class Differentiation(Contract):
     @over(ALL_CASES)
     @every_form
     def test_gradients_are_those_of_numpy(
-        self, front_end: FrontEnd, case: Case, form: Form
+        self, front_end: FrontEnd, case: OperationCase, form: Form
     ) -> None:
         own, plain, at = inputs(front_end, case, form)
         options = {"layout": form.layout}
@@ -190,7 +202,9 @@ class Differentiation(Contract):
         check_bits(front_end, gradients, expected)
 
     @over([case for case in IN_TABLES if case.moves], usual=TYPICAL)
-    def test_gradients_of_boxes_in_every_form(self, front_end: FrontEnd, case: Case) -> None:
+    def test_gradients_of_boxes_in_every_form(
+        self, front_end: FrontEnd, case: OperationCase
+    ) -> None:
         """The column of batch indices has the gradient 0."""
         boxes, indices = case.boxes(), np.sort(case.indices())
         features = front_end.maps(maps(), Form("float64"))

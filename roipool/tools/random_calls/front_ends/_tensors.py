@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from roipool.verification.case import Array, dtypes
+from roipool.systems.case import Array, dtypes
 
 
 def to_tensor(array: Array) -> Tensor:

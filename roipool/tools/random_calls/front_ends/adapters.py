@@ -14,10 +14,10 @@ import roipool
 from roipool._gradients import published_of
 from roipool.systems import SYSTEMS, System
 from roipool.systems.boxes import PER_IMAGE
-from roipool.verification.call import Call, Results, function_of, run, to_nchw
-from roipool.verification.case import Array, Case, dtypes, held_by, in_layout
+from roipool.systems.case import Array, Case, dtypes, held_by, in_layout
+from roipool.systems.pyramids import heights
+from roipool.verification.call import FunctionCall, Results, function_of, run, to_nchw
 from roipool.verification.oracle import SLOPES, bin_value_of
-from roipool.verification.pyramids import heights
 from roipool.verification.relations import Comparisons
 from roipool.verification.tolerance import compare_bits
 
@@ -325,14 +325,14 @@ def tangent(case: Case, operation: System) -> Results | None:
 # ---- Batches of calls
 
 
-class Pair(NamedTuple):
+class CasePair(NamedTuple):
     """Two calls that differ in some operands and become one call of `vmap`."""
 
     cases: tuple[Case, Case]
     batched: frozenset[str]
 
 
-def paired(case: Case, rng: np.random.Generator) -> Pair:
+def paired(case: Case, rng: np.random.Generator) -> CasePair:
     """Return a case and another that shares the operands that are not batched."""
     operation = SYSTEMS[case.operation]
     is_per_image = operation.forms == PER_IMAGE  # fixes the order of boxes
@@ -356,12 +356,12 @@ def paired(case: Case, rng: np.random.Generator) -> Pair:
         table[:, 0] = case.rois[::-1, 0]
     maps = case.maps[..., ::-1] if "maps" in batched else case.maps
     other = replace(case, rois=table, maps=maps, grad=-case.grad)
-    return Pair((case, other), frozenset(batched | {"gradient"}))
+    return CasePair((case, other), frozenset(batched | {"gradient"}))
 
 
-def calls_of(case: Case) -> Mapping[str, Call]:
+def calls_of(case: Case) -> Mapping[str, FunctionCall]:
     """Return NumPy's calls of a case by function, with arguments by roipool's names."""
-    calls: list[Call] = []
+    calls: list[FunctionCall] = []
     run(case, roipool, calls=calls)
     names = SYSTEMS[case.operation].names
     return {

@@ -16,8 +16,8 @@ import numpy as np
 
 import roipool
 from roipool.systems import SYSTEMS, System
+from roipool.systems.case import Array, Case
 from roipool.verification.call import Results, function_of, run
-from roipool.verification.case import Array, Case
 from roipool.verification.oracle import against_oracle
 from roipool.verification.relations import Comparisons, close
 

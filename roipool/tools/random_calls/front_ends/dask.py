@@ -10,8 +10,8 @@ import dask.array as da
 import numpy as np
 
 import roipool
+from roipool.systems.case import Array, Case
 from roipool.verification.call import Results, run
-from roipool.verification.case import Array, Case
 from roipool.verification.relations import Comparisons
 
 from . import Guise

@@ -15,8 +15,8 @@ from jax.sharding import Mesh, PartitionSpec
 import roipool
 from roipool._dtypes import BYTES
 from roipool.systems import SYSTEMS, System
+from roipool.systems.case import Case, held_by
 from roipool.verification.call import Results, run
-from roipool.verification.case import Case, held_by
 from roipool.verification.relations import Comparisons, close
 
 from . import Guise
@@ -181,7 +181,7 @@ class Sharded(Differentiated):
         return jax.jit(lambda *arrays: sharded(*flat(unflat(given, names, arrays), all_names)))
 
 
-class Batched(OnJax):
+class BatchedOnJax(OnJax):
     """Two calls combined by ``vmap``; returns the results of one of them."""
 
     def __init__(self, case: Case, others: Any, batched: frozenset[str], place: int) -> None:
@@ -219,7 +219,7 @@ class Batched(OnJax):
         return each_of(results, lambda each: np.asarray(each)[self.place])
 
 
-class ForwardMode(OnJax):
+class ForwardModeOnJax(OnJax):
     """Forwards that return their derivative."""
 
     def call(self, name: str, arguments: Arguments) -> Any:
@@ -307,7 +307,7 @@ def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
         expected = tangent(allowed, operation)
         if expected is not None and is_derivative(allowed):
             alone = operation.only_forward._replace(returns=("pooled",))
-            yield from same_in_type(run(allowed, ForwardMode(allowed), alone), expected)
+            yield from same_in_type(run(allowed, ForwardModeOnJax(allowed), alone), expected)
 
 
 def vmap(case: Case, got: Results, library: Any) -> Comparisons:
@@ -316,7 +316,7 @@ def vmap(case: Case, got: Results, library: Any) -> Comparisons:
     with _settings(case) as allowed:
         (first, second), batched = paired(allowed, rng)
         own, other = (first, second) if rng.random() < 0.5 else (second, first)
-        adapter = Batched(own, calls_of(other), batched, int(rng.integers(2)))
+        adapter = BatchedOnJax(own, calls_of(other), batched, int(rng.integers(2)))
         yield from close(own, run(own, adapter), run(own, roipool), roipool)
 
 

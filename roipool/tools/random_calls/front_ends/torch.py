@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import roipool
 import roipool.torch  # must precede the compilation of programs
 from roipool.systems import SYSTEMS
-from roipool.verification.call import Call, Results, bound, run
-from roipool.verification.case import Array, Case, in_layout
+from roipool.systems.case import Array, Case, in_layout
+from roipool.verification.call import FunctionCall, Results, bound, run
 from roipool.verification.relations import Comparisons, close
 
 from . import Guise
@@ -322,7 +322,7 @@ def meta(case: Case, got: Results, library: Any) -> Comparisons:
     yield from same_in_type(results, zeros)
 
 
-class Batched(Eager):
+class BatchedTensors(Eager):
     """Two calls combined by ``vmap``; returns the results of one of them."""
 
     def __init__(self, case: Case, others: Any, batched: frozenset[str], place: int) -> None:
@@ -363,7 +363,7 @@ def vmap(case: Case, got: Results, library: Any) -> Comparisons:
     (first, second), batched = paired(case, rng)
     own, other = (first, second) if rng.random() < 0.5 else (second, first)
     place = int(rng.integers(2))
-    results = run(own, Batched(own, calls_of(other), batched, place))
+    results = run(own, BatchedTensors(own, calls_of(other), batched, place))
     yield from close(own, results, run(own, roipool), roipool)
 
 
@@ -406,7 +406,7 @@ def _tangents(case: Case) -> list[Tensor]:
     return [to_tensor(array) for array in parts_of(features)]
 
 
-class ForwardMode(Eager):
+class DualTensors(Eager):
     """Forwards that return their derivative."""
 
     def call(self, name: str, arguments: Arguments) -> Any:
@@ -427,7 +427,7 @@ def forward_mode(case: Case, got: Results, library: Any) -> Comparisons:
     expected = tangent(plain, operation)
     if expected is not None:
         alone = operation.only_forward._replace(returns=("pooled",))
-        yield from same_in_type(run(plain, ForwardMode(case), alone), expected)
+        yield from same_in_type(run(plain, DualTensors(case), alone), expected)
 
 
 class Twice(Derivatives):
@@ -491,7 +491,7 @@ class Exported(Eager):
         Those to export from.
     """
 
-    def __init__(self, case: Case, others: Mapping[str, Call]) -> None:
+    def __init__(self, case: Case, others: Mapping[str, FunctionCall]) -> None:
         super().__init__(case)
         self.others = others
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool import reference
-
-from .case import Array, Case, dtypes
+from roipool.systems.case import Array, Case, dtypes
 
 CANONICAL_SIZE, CANONICAL_LEVEL = 224.0, 4
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from roipool._layout import MAP_LAYOUTS, VolumeLayout, merged, volume_of
-
-from .case import STORAGES, Array, Case, dtypes
+from roipool.systems.case import STORAGES, Array, Case, dtypes
 
 MOST_PLANES, MOST_BINS = 4, 3
 
