@@ -275,10 +275,8 @@ def roi_average_pooling_2d(
 
     Parameters
     ----------
-    rois : array_like
-        Shape (K, 4): y1, x1, y2, x2 in image pixels; finite.
-    spatial_scale : float
-        Map cells per image pixel, above 0.
+    rois, spatial_scale
+        As in :func:`roi_max_pooling_2d`.
 
     Returns
     -------

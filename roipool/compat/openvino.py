@@ -335,14 +335,12 @@ def ExperimentalDetectronROIFeatureExtractor(  # noqa: N802 - OpenVINO's name
 
     Parameters
     ----------
-    rois : array_like
-        Shape (K, 4): x1, y1, x2, y2 in image pixels.
+    rois, sampling_ratio
+        As in :func:`ROIAlign`.
     pyramid_layers : sequence of ndarray
         Maps, shape (N, C, H, W), each with its own H and W.
     output_size : int or (int, int)
         Bins: rows and columns. OpenVINO has squares only.
-    sampling_ratio : int
-        Samples per bin and axis; 0 is adaptive.
     pyramid_scales : sequence of int
         Image pixels per cell of each map.
     aligned : bool

@@ -176,10 +176,8 @@ def roi_pool(
 
     Parameters
     ----------
-    boxes : array_like
-        Shape (K, 4): x1, y1, x2, y2 in image pixels, in the order of the images.
-    boxes_num : array_like of int
-        Shape (N,): how many boxes each image has.
+    boxes, boxes_num
+        As in :func:`roi_align`.
 
     Returns
     -------
