@@ -201,10 +201,6 @@ def paste_masks_backward(
     ndarray
         Shape `masks_shape`, in grad_output's dtype; bitwise identical for any number of threads.
 
-    See Also
-    --------
-    paste_masks, paste_masks_backward_boxes
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -251,10 +247,6 @@ def paste_masks_backward_boxes(grad_output: ArrayT, masks: AnyArray, boxes: Numb
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2; float64 for float64 masks, else float32. A
         pixel in the middle of a cell has the slope to the next cell.
-
-    See Also
-    --------
-    paste_masks, paste_masks_backward
 
     Examples
     --------

@@ -122,8 +122,8 @@ def deform_roi_pool_backward_offset(
     ----------
     grad_output : ndarray
         Shape (K, C, rows, columns), in the dtype of `input`.
-    input, rois, offset, spatial_scale, sampling_ratio, gamma
-        As in the forward; `offset` is not None.
+    offset : ndarray
+        Offsets of bins, shape (K, 2, rows, columns); not None.
     exact_gradient : bool
         Return the derivative of the forward.
 

@@ -114,10 +114,6 @@ def roi_align_3d_backward(
     input_shape : sequence of int
         (N, C, H, W, D).
 
-    See Also
-    --------
-    roi_align_3d
-
     Examples
     --------
     >>> import numpy as np

@@ -88,10 +88,6 @@ def roi_align_3d_backward(
     input_shape : sequence of int
         (N, C, D, H, W).
 
-    See Also
-    --------
-    roi_align_3d
-
     Examples
     --------
     >>> import numpy as np

@@ -223,10 +223,6 @@ def crop_and_resize_backward(
         Gradient of the crops, shape (K, C, rows, columns) or (K, rows, columns, C); float16,
         bfloat16, float32 or float64.
 
-    See Also
-    --------
-    crop_and_resize, crop_and_resize_backward_boxes
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -290,10 +286,6 @@ def crop_and_resize_backward_boxes(
         Shape (K, 4): the gradient by y1, x1, y2, x2; float64 for float64 maps, else float32.
         Cells outside the map, and positions on a map cell along that axis, give none; with
         `antialias` the latter is the derivative at the middle of the kink.
-
-    See Also
-    --------
-    crop_and_resize, crop_and_resize_backward
 
     Examples
     --------

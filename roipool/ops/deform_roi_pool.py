@@ -129,10 +129,6 @@ def deform_roi_pool_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`deform_roi_pool` with respect to the features.
 
-    See Also
-    --------
-    deform_roi_pool, deform_roi_pool_backward_rois, deform_roi_pool_backward_offsets
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -185,10 +181,6 @@ def deform_roi_pool_backward_rois(
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
         else float32. If `rois` is a sequence, the rows of its arrays follow each other.
 
-    See Also
-    --------
-    deform_roi_pool, deform_roi_pool_backward, deform_roi_pool_backward_offsets
-
     Examples
     --------
     On a map that rises by 1 per column, moving both sides of the box to the right by 1 adds 1. With
@@ -238,10 +230,6 @@ def deform_roi_pool_backward_offsets(
     ndarray
         The shape of `offsets`; float64 for float64 maps, else float32.
 
-    See Also
-    --------
-    deform_roi_pool, deform_roi_pool_backward_rois, deform_roi_pool_backward_mask
-
     Examples
     --------
     On a map that rises by 1 per column, an offset of 1 moves the bin by a tenth of 2 cells:
@@ -287,10 +275,6 @@ def deform_roi_pool_backward_mask(
     -------
     ndarray
         Shape (K, 1, rows, columns), or (K, rows, columns, 1) for NHWC, in grad_output's dtype.
-
-    See Also
-    --------
-    deform_roi_pool, deform_roi_pool_backward, deform_roi_pool_backward_offsets
 
     Examples
     --------

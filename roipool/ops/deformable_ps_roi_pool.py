@@ -144,10 +144,6 @@ def deformable_ps_roi_pool_backward(
         Gradient of the pooled values, shape (K, C / groups, rows, columns) or
         (K, rows, columns, C / groups); float16, bfloat16, float32 or float64.
 
-    See Also
-    --------
-    deformable_ps_roi_pool, deformable_ps_roi_pool_backward_offsets
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -194,10 +190,6 @@ def deformable_ps_roi_pool_backward_offsets(
     -------
     ndarray
         The shape of `offsets`; float64 for float64 maps, else float32.
-
-    See Also
-    --------
-    deformable_ps_roi_pool, deformable_ps_roi_pool_backward
 
     Examples
     --------

@@ -220,10 +220,6 @@ def multilevel_roi_align_backward(
     list of ndarray
         One gradient for each map, with the shape of the map and grad_output's dtype.
 
-    See Also
-    --------
-    multilevel_roi_align, multilevel_roi_align_backward_rois
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -300,10 +296,6 @@ def multilevel_roi_align_backward_rois(
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
         else float32.
-
-    See Also
-    --------
-    multilevel_roi_align, multilevel_roi_align_backward
 
     Examples
     --------

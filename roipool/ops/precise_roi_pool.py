@@ -92,10 +92,6 @@ def precise_roi_pool_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`precise_roi_pool` with respect to the features.
 
-    See Also
-    --------
-    precise_roi_pool, precise_roi_pool_backward_rois
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -149,10 +145,6 @@ def precise_roi_pool_backward_rois(
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
         else float32. If `rois` is a sequence, the rows of its arrays follow each other.
-
-    See Also
-    --------
-    precise_roi_pool, precise_roi_pool_backward
 
     Examples
     --------

@@ -116,10 +116,6 @@ def ps_roi_align_backward(
         Gradient of the pooled values, shape (K, C / groups, rows, columns) or
         (K, rows, columns, C / groups); float16, bfloat16, float32 or float64.
 
-    See Also
-    --------
-    ps_roi_align, ps_roi_align_backward_rois
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -161,10 +157,6 @@ def ps_roi_align_backward_rois(
     ndarray
         Shape (K, 4): the derivatives by x1, y1, x2 and y2, in the boxes' type: float64 for float64
         features, else float32.
-
-    See Also
-    --------
-    ps_roi_align, ps_roi_align_backward
 
     Examples
     --------

@@ -108,10 +108,6 @@ def ps_roi_pool_backward(
         Gradient of the pooled values, shape (K, C / groups, rows, columns) or
         (K, rows, columns, C / groups); float16, bfloat16, float32 or float64.
 
-    See Also
-    --------
-    ps_roi_pool
-
     Examples
     --------
     >>> import numpy as np, roipool

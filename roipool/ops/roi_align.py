@@ -275,10 +275,6 @@ def roi_align_backward(
         If `argmax` is missing with ``mode="max"``, is given for an average, or is out of range for
         its bin.
 
-    See Also
-    --------
-    roi_align, roi_align_backward_rois
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -353,10 +349,6 @@ def roi_align_backward_rois(
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
         else float32. If `rois` is a sequence, the rows of its arrays follow each other.
-
-    See Also
-    --------
-    roi_align, roi_align_backward
 
     Examples
     --------

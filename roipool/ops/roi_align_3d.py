@@ -132,10 +132,6 @@ def roi_align_3d_backward(
         Gradient of the pooled values, shape (K, C, depth, rows, columns) or
         (K, depth, rows, columns, C); float16, bfloat16, float32 or float64.
 
-    See Also
-    --------
-    roi_align_3d, roi_align_3d_backward_rois
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -206,10 +202,6 @@ def roi_align_3d_backward_rois(
         Shape (K, 6): the gradient by x1, y1, z1, x2, y2, z2 in voxels of the image; float64 for
         float64 volumes, else float32. If `rois` is a sequence, the rows of its arrays follow each
         other.
-
-    See Also
-    --------
-    roi_align_3d, roi_align_3d_backward
 
     Examples
     --------

@@ -142,10 +142,6 @@ def roi_align_rotated_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`roi_align_rotated` with respect to the features.
 
-    See Also
-    --------
-    roi_align_rotated, roi_align_rotated_backward_rois
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -216,10 +212,6 @@ def roi_align_rotated_backward_rois(
         Shape (K, 5): the gradient by centre x, centre y, width and height in image pixels, and by
         the angle in its unit; float64 for float64 maps, else float32. If `rois` is a sequence, the
         rows of its arrays follow each other.
-
-    See Also
-    --------
-    roi_align_rotated, roi_align_rotated_backward
 
     Examples
     --------

@@ -88,10 +88,6 @@ def roi_average_pool_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`roi_average_pool` with respect to the features.
 
-    See Also
-    --------
-    roi_average_pool
-
     Examples
     --------
     >>> import numpy as np, roipool

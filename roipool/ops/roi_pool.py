@@ -196,10 +196,6 @@ def roi_pool_backward(
     ValueError
         If `argmax` is out of range for the map.
 
-    See Also
-    --------
-    roi_pool
-
     Examples
     --------
     >>> import numpy as np, roipool
