@@ -26,7 +26,7 @@ _SECTION = re.compile(r"^([A-Z][\w ]*)\n-{3,}\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*)( : .+)?\n((?: .*\n|\n)*)", re.MULTILINE)
 _ELSEWHERE = re.compile(r"\s*As in :func:`(\w+)`\.\s*")
 # Endings of the argument of a gradient that is the shape of its result.
-_SHAPES = ("_shape", "_shapes", "_size")
+_SHAPES = ("_shape", "_size")
 
 
 class _Texts(NamedTuple):
@@ -148,9 +148,7 @@ def complete(function: Callable[..., Any]) -> None:
     if named:
         sections["Parameters"] = "".join(_described(named, _sources(function, forward, texts)))
         sections["Raises"] = sections.get("Raises", "").rstrip() + "\n" + _raised(named, texts)
-    shape = next((name for name in named if name.endswith(_SHAPES)), "")
-    common = texts.returned_by_gradients if forward and shape else texts.returned
-    sections.setdefault("Returns", common.format(shape=shape, gradient=named[0] if named else ""))
+    sections.setdefault("Returns", _returned(named, texts) if forward else texts.returned)
     function.__doc__ = _joined(summary, sections)
 
 
@@ -199,6 +197,12 @@ def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Return the function of this name: of a function's module, or else an operation."""
     here = function.__globals__.get(name)
     return here if callable(here) else getattr(importlib.import_module(f"roipool.ops.{name}"), name)
+
+
+def _returned(named: list[str], texts: _Texts) -> str:
+    """Return the result of a gradient that has the shape that an argument says."""
+    shapes = [name for name in named if name.endswith(_SHAPES)]
+    return texts.returned_by_gradients.format(shape=shapes[0], gradient=named[0]) if shapes else ""
 
 
 def _raised(named: list[str], texts: _Texts) -> str:
