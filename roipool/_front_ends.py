@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from roipool import _dlpack
+from roipool import _dlpack, _docstrings
 from roipool._arrays import LIBRARY_OF
 from roipool._cpu import KeptCalls
 from roipool._errors import kind_of
@@ -75,6 +75,7 @@ def _by_front_end(
     function: Function, check_first: Callable[[tuple[Any, ...], dict[str, Any]], None] | None
 ) -> Function:
     kept = KeptCalls()
+    _docstrings.complete(function)
     on_gpu = CallsOnGpu(function)
 
     @functools.wraps(function)

@@ -427,7 +427,7 @@ class ROIPooler(Layer):
         input_shapes : sequence of sequence of int
             (N, C, H, W) of each map.
         box_lists
-            As in the forward.
+            As in `forward`.
         argmax : ndarray of int, optional
             The argmax from the forward, with "ROIPool" only.
 
@@ -503,7 +503,7 @@ def paste_masks_in_image(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described.
+        If an argument has a wrong type, shape or value.
 
     See Also
     --------
