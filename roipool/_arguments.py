@@ -17,7 +17,7 @@ import numpy as np
 
 from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
-from roipool._dtypes import FLOATS, allowed_dtypes, dtype_name, real_dtype
+from roipool._dtypes import BYTES, FLOATS, allowed_dtypes, dtype_name, real_dtype
 from roipool._errors import kind_of, shortened, shown
 from roipool._layout import (
     AXES,
@@ -92,7 +92,7 @@ def float_array(
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {kind_of(name, array)}")
     array = library.plain(array)
     dtype = library.dtype(array)
-    takes_bool = "uint8" in dtypes  # masks: bytes that are 0 or 1
+    takes_bool = "uint8" in dtypes and dtypes != BYTES  # masks of 0 and 1; not quantised codes
     if takes_bool and dtype.kind == "b":
         array = library.bytes_of(array)
         dtype = library.dtype(array)
