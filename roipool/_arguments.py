@@ -817,7 +817,7 @@ def name_of_dtype(value: Any) -> str:
         return value
     try:
         return "" if value is None else np.dtype(value).name
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):  # the latter is a list's that holds itself
         return ""
 
 
