@@ -846,7 +846,7 @@ def name_of_dtype(value: Any) -> str:
     """Return the name of a dtype that a caller asks for; nothing if it is none."""
     try:
         return DTYPE_NAMES.get(value) or ("" if value is None else np.dtype(value).name)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):  # the latter is a list's that holds itself
         return ""
 
 

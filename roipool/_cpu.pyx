@@ -370,6 +370,7 @@ cdef extern from "numpy/arrayobject.h":
     const int NPY_HALF
     object PyArray_FromArray(cnp.ndarray array, PyArray_Descr* dtype, int flags)
     object PyArray_Empty(int ndim, cnp.npy_intp* shape, PyArray_Descr* dtype, int fortran)
+    object PyArray_Zeros(int ndim, cnp.npy_intp* shape, PyArray_Descr* dtype, int fortran)
 
 cdef int IN_C_ORDER = (cnp.NPY_ARRAY_C_CONTIGUOUS | cnp.NPY_ARRAY_ALIGNED
                        | cnp.NPY_ARRAY_FORCECAST)
@@ -431,6 +432,15 @@ def free_cached_memory():
 
 def empty_array(shape, dtype):
     """Return uninitialised memory; MemoryError if it cannot be allocated."""
+    return new_array(shape, dtype, False)
+
+
+def zeros_array(shape, dtype):
+    """Return zeros; the system holds no memory for large ones until they are written."""
+    return new_array(shape, dtype, True)
+
+
+cdef new_array(shape, dtype, bint zeros):
     cdef cnp.npy_intp sizes[5]
     cdef int ndim = 0
     try:
@@ -441,17 +451,19 @@ def empty_array(shape, dtype):
             ndim += 1
     except (ValueError, OverflowError) as error:
         raise MemoryError(f"an array of shape {shape} is too large: {error}") from None
-    return array_of_sizes(ndim, sizes, dtype)
+    return array_of_sizes(ndim, sizes, dtype, zeros)
 
 
-cdef array_of_sizes(int ndim, cnp.npy_intp* sizes, dtype):
-    """Return uninitialised memory; MemoryError if it cannot be allocated."""
+cdef array_of_sizes(int ndim, cnp.npy_intp* sizes, dtype, bint zeros=False):
+    """Return uninitialised memory, or zeros; MemoryError if it cannot be allocated."""
     cdef double elements = 1
     cdef int i
     before = None
     for i in range(ndim):
         elements *= sizes[i]
     try:
+        if zeros:  # not of the cache, whose memory has been written
+            return PyArray_Zeros(ndim, sizes, given(dtype), 0)
         if elements * 8 >= min_cached_bytes:  # at most; with less, NumPy's own memory is as good
             before = PyDataMem_SetHandler(array_memory)
         return PyArray_Empty(ndim, sizes, given(dtype), 0)
@@ -1193,6 +1205,7 @@ cdef extern from "kernels/cpu/mask_call.h" namespace "roipool" nogil:
         const void* grad_output
         double* grad_boxes
         RunLengths* run_lengths
+        bint on_zeros
 
     cdef struct MaskCall:
         int threads
@@ -1264,7 +1277,7 @@ def paste(masks, boxes, pasting, out):
         describe_masks(&job, masks.shape, boxes, pasting)
         set_cells(&job, masks)
         set_pasted(&job, out)
-        job.output = address(out)
+        job.output, job.on_zeros = address(out), pasting.on_zeros
         run_masks(masks_paste, &job)
 
 

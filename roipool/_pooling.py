@@ -498,9 +498,11 @@ class Call:
             self._refuse_out(self.library.array)
             return self.verbs.filled(function, shape, dtype, arrays, request)
         own = None if out is None else check.output(self.library, shape, dtype, **self._arrays)
-        result = self.library.empty(shape, dtype) if own is None else own
-        getattr(self.engine, function)(*arrays, request, result)
-        return self._filled(result)
+        if own is None:
+            own, is_zero = self.library.unfilled(shape, dtype)
+            request = request._replace(on_zeros=is_zero)
+        getattr(self.engine, function)(*arrays, request, own)
+        return self._filled(own)
 
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Result:
         """Average forward."""

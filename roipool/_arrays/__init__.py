@@ -68,6 +68,9 @@ class Library(Protocol):
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
         """Return a new, uninitialised array; MemoryError if it cannot be allocated."""
 
+    def unfilled(self, shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[Any, bool]:
+        """Return a new array that may stay 0 in large parts, and whether it is 0 already."""
+
     def plain(self, array: Any) -> Any:
         """Return an array as its library's own type, which a subclass cannot misrepresent."""
 

@@ -116,6 +116,11 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
     return sys.modules["cupy"].empty(shape, dtype)
 
 
+def unfilled(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[Any, bool]:
+    """Return a new array, which kernels write whole."""
+    return empty(shape, dtype), False
+
+
 def plain(array: Any) -> Any:
     """Return the array: nothing on the host reads its memory."""
     return array

@@ -36,6 +36,11 @@ def xp() -> ModuleType:
     return np
 
 
+def unfilled(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[Array, bool]:
+    """Return a new array of zeros: what is not written is no memory of the system."""
+    return _cpu.zeros_array(shape, dtype), True
+
+
 engine: Any  # bound by the first call, so that it warns; two threads may both
 
 

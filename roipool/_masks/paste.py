@@ -218,17 +218,17 @@ def pasted_backward(
 ) -> Result:
     """Return the gradient with respect to masks, pasted by any rule."""
     gradient, _ = request.masks("grad_output", grad_output, FLOATS)
-    shape = request.flat_shape("masks_shape", masks_shape)
+    sizes = check.whole_sizes("masks_shape", masks_shape)  # once: an iterator ends
+    shape = request.flat_shape("masks_shape", sizes)
     check.check_elements("masks_shape", shape)
     if shape[0] != gradient.shape[0]:
         raise ValueError(
-            f"masks_shape must be of as many masks as grad_output, {gradient.shape[0]}, got "
-            f"{tuple(masks_shape)}"
+            f"masks_shape must be of as many masks as grad_output, {gradient.shape[0]}, got {sizes}"
         )
     dtype = call.library.dtype(gradient)
     table = request.boxes("boxes", boxes, shape[0], dtype)
     own = pasting._replace(size=(gradient.shape[1], gradient.shape[2]))
-    return call.filled("paste_backward", tuple(masks_shape), dtype, (gradient, table), own)
+    return call.filled("paste_backward", sizes, dtype, (gradient, table), own)
 
 
 @for_every_array

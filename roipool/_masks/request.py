@@ -37,6 +37,8 @@ class Pasting(NamedTuple):
         Of a result of bool: the least value that is set.
     factor : float
         What values are multiplied by before they are cut to bytes.
+    on_zeros : bool
+        Whether the result holds zeros already: an engine may write pixels of masks alone.
     """
 
     size: tuple[int, int]
@@ -45,6 +47,7 @@ class Pasting(NamedTuple):
     origin: tuple[int, int] = (0, 0)
     threshold: float | None = None
     factor: float = 1.0
+    on_zeros: bool = False
 
     def text(self) -> str:
         """Return the request as a text, for programs that hold no objects of Python."""
@@ -53,8 +56,8 @@ class Pasting(NamedTuple):
     @staticmethod
     def of_text(text: str) -> Pasting:
         """Return the request of a text."""
-        size, rule, frame, origin, threshold, factor = json.loads(text)
-        return Pasting(tuple(size), rule, frame, tuple(origin), threshold, factor)
+        size, rule, frame, origin, *others = json.loads(text)
+        return Pasting(tuple(size), rule, frame, tuple(origin), *others)
 
 
 def masks(name: str, array: Any, dtypes: tuple[str, ...] = MASK_DTYPES) -> tuple[Array, Shape]:

@@ -54,7 +54,8 @@ def unmold_mask(mask: ArrayT, bbox: Numbers, image_shape: Sequence[int]) -> Arra
     """
     with Call(mask=mask, bbox=bbox) as call:
         cells = check.float_array("mask", mask, request.MASK_DTYPES, 2)[None]
-        size = check.size_pair("image_shape", tuple(image_shape)[:2])
+        sizes = check.whole_sizes("image_shape", image_shape)
+        size = check.size_pair("image_shape", sizes[:2])
         box = check.number_array("bbox", bbox)
         if tuple(box.shape) != (4,):
             raise ValueError(f"bbox must have shape (4,): y1, x1, y2, x2; got {tuple(box.shape)}")

@@ -185,8 +185,9 @@ def filled_chunk(
 ) -> Any:
     """Return what a function of NumPy's engine fills for the rows of a chunk."""
     block, *others = arrays
-    out = NUMPY.empty(shape, dtype)
-    getattr(NUMPY.engine, function)(*_read([block]), *others, request, out)
+    out, is_zero = NUMPY.unfilled(shape, dtype)
+    own = request._replace(on_zeros=is_zero)
+    getattr(NUMPY.engine, function)(*_read([block]), *others, own, out)
     return out
 
 

@@ -217,9 +217,9 @@ class _Verbs:
         """Return an array that a function of an engine fills, a row for each row of `arrays`."""
 
         def compute(*values: Any) -> Any:
-            out = _cpu.empty_array(shape, dtype)
+            out = _cpu.zeros_array(shape, dtype)
             held = [np.ascontiguousarray(each) for each in values]
-            getattr(_cpu, function)(*held, request, out)
+            getattr(_cpu, function)(*held, request._replace(on_zeros=True), out)
             return [out]
 
         kind = jax.ShapeDtypeStruct(shape, dtype)

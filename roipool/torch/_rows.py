@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from roipool._arrays import NUMPY
 from roipool._masks.request import Pasting
 from roipool.torch._memory import Bridge, check_memory, map_array
 from roipool.torch._operators import BRIDGES, LIBRARY, kernel
@@ -33,10 +35,21 @@ def _compute(
 ) -> Tensor:
     """Compute the operator."""
     check_memory(**{f"arrays[{number}]": each for number, each in enumerate(arrays)})
-    out = torch.empty(tuple(shape), dtype=dtype, device=arrays[0].device)
+    out, is_zero = _unfilled(shape, dtype, arrays[0].device)
     held = [map_array(bridge, each, False) for each in arrays]
-    getattr(bridge.engine(), function)(*held, Pasting.of_text(request), bridge.array(out))
+    own = Pasting.of_text(request)._replace(on_zeros=is_zero)
+    getattr(bridge.engine(), function)(*held, own, bridge.array(out))
     return out
+
+
+def _unfilled(
+    shape: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, bool]:
+    """Return a new tensor, and whether it is 0 already; torch would write zeros on a host."""
+    if device.type != "cpu":
+        return torch.empty(tuple(shape), dtype=dtype, device=device), False
+    zeros, is_zero = NUMPY.unfilled(shape, np.dtype(f"i{dtype.itemsize}"))
+    return torch.from_numpy(zeros).view(dtype), is_zero
 
 
 def _without_values(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from roipool import compat
 
 CASES = [*recorded("masks")]
 MASKS, BOXES = np.ones((1, 1, 2, 2), np.float32), np.array([[1.0, 1, 3, 3]])
+ZEROS: Any = itertools.repeat(0)  # without an end
+MANY_AXES: Any = memoryview(np.ones((2, 2)))
 
 
 def on(backend: Backend, case: Arrays, *names: str) -> list[Any]:
@@ -109,6 +112,10 @@ def test_matterport_unmolds(backend: Backend) -> None:
          r"bbox must have shape \(4,\)"),
         (lambda: compat.matterport.unmold_mask(MASKS[0], BOXES[0], (4, 5)), ValueError,
          "mask must have 2 dimensions"),
+        (lambda: compat.matterport.unmold_mask(MASKS[0, 0], BOXES[0], MANY_AXES), TypeError,
+         "image_shape must be integers"),
+        (lambda: compat.matterport.unmold_mask(MASKS[0, 0], BOXES[0], ZEROS),
+         ValueError, "image_shape must be from 1"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(call: Any, error: type[Exception], text: str) -> None:

@@ -328,6 +328,28 @@ def test_levels_are_those_of_the_formula() -> None:
     assert [level(*box, 2, 5) for box in boxes] == found.tolist()
 
 
+PASTED: dict[str, Callable[..., Any]] = {
+    "operations/paste_masks": roipool.paste_masks,
+    "systems/torchvision": torchvision.paste_masks_in_image,
+}
+
+
+@pytest.mark.parametrize("page", PASTED)
+def test_pixels_of_pasted_masks_have_these_weights(page: str) -> None:
+    folder, name = page.split("/")
+    weights = formula(name, "paste", folder)
+    mask = np.random.default_rng(0).standard_normal((5, 5))
+    for x1, y1, x2, y2 in BOXES:
+        if x2 > x1 and y2 > y1:
+            expected = np.zeros(SIZES)
+            for y, x in np.ndindex(SIZES):
+                rows, columns = weights(y, y1, y2, 5), weights(x, x1, x2, 5)
+                terms = [mask[i, j] * down * across for i, down in rows for j, across in columns]
+                expected[y, x] = sum(terms)
+            found = PASTED[page](mask[None, None], [[x1, y1, x2, y2]], SIZES)
+            np.testing.assert_allclose(found[0, 0], expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("ratio", [0, 1, 3])
 @pytest.mark.parametrize("aligned", [False, True])
 def test_roi_align_is_the_mean_of_these_samples(ratio: int, aligned: bool) -> None:

@@ -274,6 +274,16 @@ def test_plans_do_not_grow_with_the_boxes(name: str) -> None:
 
 
 @needs_linux
+def test_pasted_masks_fill_no_memory_outside_boxes() -> None:
+    before = resident()
+    masks = np.ones((25, 2, 2), np.float32)
+    pasted = roipool.paste_masks(masks, np.tile([100, 100, 140, 140], (25, 1)), 2000)
+    assert pasted.nbytes > 380 * MIB
+    assert resident() <= before + 110 * MIB  # two large pages of 2 MiB for each mask, at most
+    assert pasted[20, 120].sum() == 40
+
+
+@needs_linux
 def test_memory_really_returns_to_the_system() -> None:
     before = resident()
     array_of(100)[...] = 1

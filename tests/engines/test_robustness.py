@@ -57,6 +57,7 @@ CALLS = {
     "samples of a plan": "roipool.roi_align(maps, boxes, 7, 1.0, 2**15)",
     "boxes": "while True: roipool.roi_align(maps, boxes[:10**5], 7)",
     "chunks of boxes": "while True: roipool.roi_align_rotated_backward(few[:2000], wide, large)",
+    "run lengths": "roipool.masks_to_rle(few[..., 0], boxes[:, 1:] * 60, 1000)",
     "boxes backward": "while True: roipool.roi_align_backward(few, boxes, maps.shape)",
 }
 
@@ -71,6 +72,7 @@ LARGE = np.ones((1, 1, 2000, 2000), np.float32)
 WHOLE = np.float32([[0, 0, 0, 2000, 2000]])
 TURNED = np.float32([[0, 10, 10, 15, 15, 30]])
 ONE = np.ones((1, 1, 1, 1), np.float32)
+MASK = np.ones((1, 2, 2), np.float32)
 SMALL = np.ones((1, 1, 20, 20), np.float32)
 # Calls for one box, and about how many samples or cells they visit.
 ONE_BOX: dict[str, tuple[Callable[[], Any], int]] = {
@@ -97,6 +99,19 @@ ONE_BOX: dict[str, tuple[Callable[[], Any], int]] = {
     ),
     "gradient of a box": (
         lambda: roipool.precise_roi_pool_backward_rois(ONE, LARGE, WHOLE, 1.0),
+        2000**2,
+    ),
+    "pasted mask": (lambda: roipool.paste_masks(MASK, WHOLE[:, 1:], 2000), 2000**2),
+    "gradient of a pasted mask": (
+        lambda: roipool.paste_masks_backward(LARGE, WHOLE[:, 1:], MASK.shape),
+        2000**2,
+    ),
+    "gradient of a mask's box": (
+        lambda: roipool.paste_masks_backward_boxes(LARGE[0], MASK, WHOLE[:, 1:]),
+        2000**2,
+    ),
+    "run lengths": (
+        lambda: roipool.masks_to_rle(LARGE[0, :, :, :2], WHOLE[:, 1:], 2000),
         2000**2,
     ),
     "maximum": (lambda: roipool.roi_pool(LARGE, WHOLE, 1, 1.0), 2000**2),

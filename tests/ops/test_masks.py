@@ -21,6 +21,8 @@ floats = pytest.mark.parametrize("dtype", DTYPES)
 every_rule = pytest.mark.parametrize("rule", ["faded", "cut", "resized"])
 SQUARE = np.ones((1, 2, 2), np.float32)
 BOX = np.array([[1.0, 1, 3, 3]])
+ITSELF: list[Any] = []
+ITSELF.append(ITSELF)
 
 Call = tuple[Array, Array, tuple[int, int]]
 
@@ -185,6 +187,18 @@ def test_out_is_filled(backend: Backend) -> None:
     found = roipool.paste_masks(masks, table, (4, 5), threshold=0.5, out=out)
     assert found is out
     assert_same_bits(backend.to_host(out), expected)
+
+
+@dtypes
+def test_out_is_cleared_outside_boxes(backend: Backend, dtype: str) -> None:
+    """A result of its own begins as zeros; the caller's does not."""
+    for masks, boxes, size in calls(dtype, 20 if backend.name == "cpu" else 3, seed=8):
+        for options in ({}, {"threshold": 0.5}, {"dtype": "uint8"}):
+            expected = roipool.paste_masks(masks, boxes, size, **options)
+            out = backend.to_device(np.full_like(expected, 7))
+            given = backend.to_device(masks), backend.to_device(boxes)
+            roipool.paste_masks(*given, size, **options, out=out)
+            assert_same_bits(backend.to_host(out), expected)
 
 
 def test_out_may_have_gaps_or_share_memory() -> None:
@@ -366,6 +380,7 @@ def test_maps_of_bool_are_bytes(backend: Backend, name: str) -> None:
         ({"threshold": np.nan}, ValueError, "threshold must be finite, got nan"),
         ({"threshold": True}, TypeError, "threshold must be a real number"),
         ({"dtype": "int8"}, TypeError, "dtype must be None or float32 or uint8 for float32"),
+        ({"dtype": ITSELF}, TypeError, "dtype must be None or float32 or uint8 for float32"),
         ({"dtype": bool}, TypeError, "for bool, give a threshold"),
         ({"dtype": "uint8", "threshold": 0.5}, TypeError, "dtype must be None or bool with a"),
         ({"crop": 1}, TypeError, "crop must be a bool"),
@@ -401,6 +416,12 @@ def test_wrong_arguments(change: dict[str, Any], error: type[Exception], text: s
 def test_wrong_shapes_of_masks(shape: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         roipool.paste_masks_backward(np.ones((1, 4, 5), np.float32), BOX, shape)
+
+
+def test_a_shape_may_be_read_but_once() -> None:
+    gradient = np.ones((1, 4, 5), np.float32)
+    found = roipool.paste_masks_backward(gradient, BOX, iter((1, 2, 2)))  # type: ignore[arg-type]
+    assert_same_bits(found, roipool.paste_masks_backward(gradient, BOX, (1, 2, 2)))
 
 
 def test_gradients_of_other_masks() -> None:

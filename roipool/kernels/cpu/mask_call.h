@@ -17,6 +17,7 @@ inline void begin_mask_call(MaskCall* call, MaskOperation operation, const MaskJ
   begin_call(call, op_average, nullptr, nullptr, 0, watch);
   call->mask_operation = operation;
   call->mask_job = job;
+  call->mask_job.watch = watch;
 }
 
 // Executes a call, as `execute_whole_call` does.

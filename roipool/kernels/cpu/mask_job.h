@@ -40,6 +40,8 @@ struct MaskJob {
   double* grad_boxes;  // [masks, 4]
   RunLengths* run_lengths;
   wide_int rows_of_task;  // of pasting
+  bool on_zeros;          // the output is 0: of pasting, pixels of masks alone are written
+  Watch* watch;
 };
 
 // Bytes of scratch memory that a thread needs.

@@ -204,12 +204,15 @@ void paste_part(const MaskJob& job, wide_int mask, PixelRange part, char* memory
   const PixelRange across = pixels_along<T>(job, mask, false);
   const PixelRange down = in_part(all, part.begin, part.end - part.begin);
   const auto line_of = [&](wide_int row) { return output + (row - job.first_row) * line; };
+  const auto clear = [&](char* to, wide_int bytes) {
+    if (!job.on_zeros) memset(to, 0, bytes);
+  };
   if (down.begin == down.end || across.begin == across.end) {
-    memset(line_of(part.begin), 0, (part.end - part.begin) * line);
+    clear(line_of(part.begin), (part.end - part.begin) * line);
     return;
   }
-  memset(line_of(part.begin), 0, (down.begin - part.begin) * line);
-  memset(line_of(down.end), 0, (part.end - down.end) * line);
+  clear(line_of(part.begin), (down.begin - part.begin) * line);
+  clear(line_of(down.end), (part.end - down.end) * line);
   Scratch scratch(memory);
   Columns<T> columns(&scratch, job.columns);
   columns.place(axis_of<T>(job, mask, false), across);
@@ -224,9 +227,9 @@ void paste_part(const MaskJob& job, wide_int mask, PixelRange part, char* memory
     const T* const second = place.share > T(0) ? rows.row(place.cell + 1) : first;
     interpolate(first, second, place.share, columns.count, values);
     char* const to = line_of(row);
-    memset(to, 0, before);
+    clear(to, before);
     store_pixels(job, values, columns.count, to + before);
-    memset(to + end, 0, line - end);
+    clear(to + end, line - end);
   }
 }
 
@@ -271,7 +274,9 @@ void add_to_cells(const MaskJob& job, wide_int mask, char* memory) {
   std::fill(sums, sums + (job.mask_rows + 2) * width, 0.0);
   columns.place(axis_of<T>(job, mask, false), across);
   const MaskAxis<T> axis = axis_of<T>(job, mask, true);
+  LongWork work(job.watch);
   for (wide_int row = down.begin; row < down.end && columns.count > 0; ++row) {
+    if (work.ends_before(columns.count)) return;
     const PixelPlace<T> place = place_on_row(axis, row);
     read_gradient(job, mask, row, across, gradient);
     std::fill(line, line + width + 1, 0.0);
@@ -312,7 +317,9 @@ BoxSums sums_over_pixels(const MaskJob& job, wide_int mask, char* memory) {
   WidenedRows<T> slopes(job, mask, columns, &scratch, job.columns, &Columns<T>::widen_slopes);
   T* const gradient = scratch.take<T>(job.columns);
   BoxSums sums;
+  LongWork work(job.watch);
   for (wide_int row = down.begin; row < down.end; ++row) {
+    if (work.ends_before(columns.count + 1)) return sums;
     const PixelPlace<T> place = place_on_row(row_axis, row);
     read_gradient(job, mask, row, across, gradient);
     const T* const first = rows.row(place.cell);
@@ -403,9 +410,10 @@ struct MaskRows {
   std::vector<T> share;
   std::vector<Stretch> stretches;
 
-  MaskRows(const MaskAxis<T>& axis, PixelRange down) {
+  MaskRows(const MaskAxis<T>& axis, PixelRange down, LongWork* work) {
     share.reserve(down.end - down.begin);
     for (wide_int row = down.begin; row < down.end; ++row) {
+      if (work->ends_before(1)) return;
       const PixelPlace<T> place = place_on_row(axis, row);
       const wide_int number = row - down.begin;
       share.push_back(place.share);
@@ -442,13 +450,16 @@ void encode(const MaskJob& job, wide_int mask, char* memory) {
   const PixelRange down = pixels_along<T>(job, mask, true);
   const PixelRange across = pixels_along<T>(job, mask, false);
   const bool is_empty = down.begin == down.end || across.begin == across.end;
-  const MaskRows<T> rows(axis_of<T>(job, mask, true), is_empty ? PixelRange{0, 0} : down);
+  LongWork work(job.watch);
+  const MaskRows<T> rows(axis_of<T>(job, mask, true), is_empty ? PixelRange{0, 0} : down, &work);
   const MaskAxis<T> axis = axis_of<T>(job, mask, false);
   RunLengths* const result = job.run_lengths + mask;
   RunWriter runs(&result->text);
+  if (is_over(job.watch)) return;  // some rows have no place
   const wide_int begin = is_empty ? 0 : across.begin, end = is_empty ? 0 : across.end;
   runs.add(false, begin * job.rows);
   for (wide_int column = begin; column < end; column += columns_at_once) {
+    if (work.ends_before((job.mask_rows + 2) * columns_at_once)) return;
     Scratch scratch(memory);
     Columns<T> columns(&scratch, columns_at_once);
     columns.place(axis, {column, minimum(column + columns_at_once, end)});
