@@ -17,7 +17,7 @@ import numpy as np
 
 from roipool import _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, is_array, parts_of, refuse_masks
-from roipool._dtypes import FLOATS, allowed_dtypes, dtype_name, real_dtype
+from roipool._dtypes import BYTES, FLOATS, allowed_dtypes, dtype_name, real_dtype
 from roipool._errors import kind_of, shortened, shown
 from roipool._layout import (
     AXES,
@@ -50,6 +50,8 @@ MAX_ELEMENTS = 2**59
 MOST_AXES = 5  # of any array
 # A bin's samples are numbered in 32 bits: 2^15 by 2^15 of them.
 MAX_SAMPLING_RATIO = 2**15
+# Types of the sizes of a program that is compiled for any: front ends of compilers add theirs.
+SYMBOLS: set[type] = set()
 # The types in which kernels on a GPU read batch indices without a copy.
 DEVICE_INDEX_TYPES = ("int32", "int64", "float32", "float64")
 
@@ -90,7 +92,7 @@ def float_array(
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {kind_of(name, array)}")
     array = library.plain(array)
     dtype = library.dtype(array)
-    takes_bool = "uint8" in dtypes  # masks: bytes that are 0 or 1
+    takes_bool = "uint8" in dtypes and dtypes != BYTES  # masks of 0 and 1; not quantised codes
     if takes_bool and dtype.kind == "b":
         array = library.bytes_of(array)
         dtype = library.dtype(array)
@@ -98,7 +100,7 @@ def float_array(
         allowed = ", ".join((*dtypes, "bool") if takes_bool else dtypes)
         raise TypeError(
             f"{name} must have dtype {allowed}, got {shortened(str(dtype))}; "
-            f"convert it, for example {name}.astype(np.float32)"
+            f"convert it, for example {name}{library.to_float32}"
         )
     if array.ndim != dimensions:
         raise ValueError(
@@ -381,7 +383,16 @@ def _image_of_each(name: str, array: Array, images: int, column: str) -> Array:
     dtype = library.dtype(array)
     if dtype_name(dtype) not in DEVICE_INDEX_TYPES:
         dtype = np.dtype(np.int64 if dtype.kind in "iu" else np.float32)
-    return library.table(array, dtype)
+    numbers = library.table(array, dtype)
+    if checked is not None:
+        return numbers
+    return _checked_later(library, numbers, "batch_indices", name, images, column)
+
+
+def _checked_later(library: Library, numbers: Array, rule: str, *arguments: Any) -> Array:
+    """Return numbers whose values are not known, checked when they are, if the library can."""
+    checked_later = getattr(library, "checked_later", None)
+    return numbers if checked_later is None else checked_later(numbers, rule, *arguments)
 
 
 def _refuse_index(name: str, index: Any, images: int) -> NoReturn:
@@ -402,7 +413,9 @@ def levels(name: str, values: Any, boxes: int, maps: int) -> Array:
         raise TypeError(f"{name} must hold integers, got dtype {dtype}")
     numbers: Array = library.table(array, np.dtype(np.int64))
     checked = library.checked_values(numbers)
-    if checked is not None and checked.size and not 0 <= checked.min() <= checked.max() < maps:
+    if checked is None:
+        return _checked_later(library, numbers, "levels", name, maps)
+    if checked.size and not 0 <= checked.min() <= checked.max() < maps:
         raise ValueError(
             f"{name} must be from 0 to {maps - 1}, the last map, got values from {checked.min()} "
             f"to {checked.max()}"
@@ -442,7 +455,8 @@ def regions(
         boxes, numbers, row = library.boxes_and_images(array, images)
         if row >= 0:
             _refuse_index(f"{form.boxes}[{row}, 0]", library.host_copy(array[row, 0]), images)
-        return Regions(boxes, numbers)
+        if numbers is not None:
+            return Regions(boxes, numbers)
     numbers = _image_of_each(form.boxes, array[:, 0], images, ", 0")
     return Regions(coordinates(array[:, 1:], dtype), numbers)
 
@@ -648,21 +662,35 @@ def scales(name: str, values: Any, maps: int) -> tuple[float, ...]:
     return tuple(real_number(f"{name}[{i}]", one) for i, one in enumerate(numbers))
 
 
-def whole_number(name: str, value: Any) -> int:
+def _index(value: Any) -> int:
+    """Return an int; anything else is a TypeError."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError
+    return operator.index(value)
+
+
+def size(value: Any) -> int:
+    """Return an int, or a symbol of one; anything else is a TypeError."""
+    return value if type(value) in SYMBOLS else _index(value)
+
+
+def whole_number(name: str, value: Any, index: Callable[[Any], int] = _index) -> int:
     """Return an int."""
     try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        return operator.index(value)
+        return index(value)
     except TypeError:
         raise TypeError(f"{name} must be an int, got {shown(value)}") from None
 
 
 def size_pair(name: str, value: Any) -> tuple[int, int]:
     """Return (rows, columns), each at least 1, from an int or a pair."""
-    rows, columns = (value, value) if type(value) is int else _pair(name, value)
-    if not (1 <= rows <= MAX_AXIS and 1 <= columns <= MAX_AXIS):
-        raise ValueError(f"{name} must be from 1 to {MAX_AXIS}, got {shown(value)}")
+    if type(value) is int:
+        rows, columns = value, value
+    else:
+        rows, columns = _pair(name, value, size)
+    for one in (rows, columns):
+        if type(one) not in SYMBOLS and not 1 <= one <= MAX_AXIS:
+            raise ValueError(f"{name} must be from 1 to {MAX_AXIS}, got {shown(value)}")
     return rows, columns
 
 
@@ -678,7 +706,7 @@ def sampling_pair(name: str, value: Any, least: int = 0) -> tuple[int, int]:
     return rows, columns
 
 
-def _pair(name: str, value: Any) -> tuple[int, int]:
+def _pair(name: str, value: Any, index: Callable[[Any], int] = _index) -> tuple[int, int]:
     items = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(items) != 2:
         raise ValueError(f"{name} must be an int or a pair of ints, got {shown(value)}")
@@ -686,17 +714,16 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
     if type(first) is int and type(second) is int:  # the usual ones, at once
         return first, second
     try:
-        if isinstance(first, bool) or isinstance(second, bool):
-            raise TypeError
-        return operator.index(first), operator.index(second)
+        return index(first), index(second)
     except TypeError:
         raise TypeError(f"{name} must be an int or a pair of ints, got {shown(value)}") from None
 
 
 def size_triple(name: str, value: Any) -> tuple[int, int, int]:
     """Return (depth, rows, columns), each at least 1, from an int or three."""
-    depth, rows, columns = (whole_number(name, each) for each in _triple(name, value, "ints"))
-    if not all(1 <= each <= MAX_AXIS for each in (depth * rows, depth, rows, columns)):
+    depth, rows, columns = (whole_number(name, each, size) for each in _triple(name, value, "ints"))
+    numbers = (depth * rows, depth, rows, columns)
+    if not all(type(each) in SYMBOLS or 1 <= each <= MAX_AXIS for each in numbers):
         raise ValueError(
             f"{name} must be from 1 to {MAX_AXIS}, and so must depth times rows, got {shown(value)}"
         )
@@ -800,6 +827,10 @@ def argmax(library: Library, array: Any, shape: tuple[int, ...], cells: int | No
     return library.readable(array, np.dtype(np.int64 if high > MAX_AXIS else np.int32))
 
 
+# Names of the dtypes that NumPy lacks, or does not read: front ends add those of their arrays.
+DTYPE_NAMES: dict[Any, str] = {"bfloat16": "bfloat16"}
+
+
 def pooled_dtype(value: Any, features: str) -> str:
     """Return the name of the dtype that pooled values are to have, given that of the features."""
     allowed, name = allowed_dtypes(features), name_of_dtype(value)
@@ -813,10 +844,8 @@ def pooled_dtype(value: Any, features: str) -> str:
 
 def name_of_dtype(value: Any) -> str:
     """Return the name of a dtype that a caller asks for; nothing if it is none."""
-    if isinstance(value, str) and value == "bfloat16":
-        return value
     try:
-        return "" if value is None else np.dtype(value).name
+        return DTYPE_NAMES.get(value) or ("" if value is None else np.dtype(value).name)
     except (TypeError, ValueError, RecursionError):  # the latter is a list's that holds itself
         return ""
 

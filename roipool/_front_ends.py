@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from roipool import _dlpack
-from roipool._arrays import LIBRARY_OF
+from roipool import _dlpack, _docstrings
+from roipool._arrays import LIBRARY_OF, NUMPY
 from roipool._cpu import KeptCalls
 from roipool._errors import kind_of
 from roipool._kept import CallsOnGpu, compute_and_keep
@@ -36,7 +36,7 @@ _PACKAGES = {
     ("jax", "ArrayImpl"): "roipool.jax",
 }
 
-# Types of arrays that functions compute themselves: those of NumPy and CuPy. A cache, too.
+# Types whose calls are computed here, and kept: NumPy's own and those of CuPy. A cache, too.
 _computed_here: set[type] = {np.ndarray}
 
 # Libraries that trace calls: within a trace nothing can be imported.
@@ -75,6 +75,7 @@ def _by_front_end(
     function: Function, check_first: Callable[[tuple[Any, ...], dict[str, Any]], None] | None
 ) -> Function:
     kept = KeptCalls()
+    _docstrings.complete(function)
     on_gpu = CallsOnGpu(function)
 
     @functools.wraps(function)
@@ -130,7 +131,7 @@ def _find(array_type: type) -> ModuleType | None:
         _by_type[array_type] = _dlpack
     else:
         _by_type[array_type] = None
-        if LIBRARY_OF[array_type] is not None:
+        if LIBRARY_OF[array_type] not in (None, NUMPY):  # nor are subclasses of NumPy's kept
             _computed_here.add(array_type)
     return _by_type[array_type]
 

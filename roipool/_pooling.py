@@ -266,6 +266,8 @@ class Verbs(Protocol):
     ) -> Any:
         """Return the indices of the samples at positions, -1 where there is none; NCHW."""
 
+    def assign_levels(self, boxes: Any, areas: Sequence[float]) -> Any:
+        """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
     def filled(
         self,
         function: str,
@@ -585,8 +587,12 @@ class Call:
     ) -> tuple[Result, Any]:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
         if self.verbs is not None:
-            pooled, argmax = self.verbs.maximum(features, regions, pooling)
-            return self._returned(pooled), argmax if return_argmax else None
+            pooled, chosen = self.verbs.maximum(features, regions, pooling)
+            result, argmax = self._returned(pooled), chosen if return_argmax else None
+            if LAST.is_asked_for:
+                kind = {"is_maximum": True, "returns_argmax": return_argmax}
+                self._record(result, regions, pooling, None, argmax, **kind)
+            return result, argmax
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features.shape, count, size, layout)
         result = self._result(shape, [features], layout)
@@ -628,7 +634,6 @@ class Call:
 
     def _returned(self, result: Any) -> Any:
         """Return what verbs computed, in the dtype that the caller chose."""
-        self._refuse_out(type(result).__name__)
         if self._dtype is None:
             return result
         assert self.verbs is not None

@@ -125,7 +125,7 @@ def assert_conforms(
         its input, or crashes. The message of this AssertionError says which rule is broken, how
         often, and shows the smallest such call.
     TypeError, ValueError
-        If an argument is not as described.
+        If an argument has a wrong type or value.
 
     Examples
     --------

@@ -20,6 +20,7 @@ from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 from roipool.tools.compare import page
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+OPERATIONS = ("roipool.ops.", "roipool._masks.")
 PROBE = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
 PROBE_BOX = (1.0, 1.0, 3.0, 3.0)
 
@@ -176,7 +177,7 @@ def settings() -> str:
     rest = [
         name
         for name, function in functions.items()
-        if inspect.isfunction(function) and not function.__module__.startswith("roipool.ops.")
+        if inspect.isfunction(function) and not function.__module__.startswith(OPERATIONS)
     ]
     return _functions(*rest)
 

@@ -74,10 +74,12 @@ def _directive(node: Documented) -> str:
 
 def _signature(node: Documented) -> str:
     """Return the parameters of a function, or of a class' constructor, without types."""
-    function: ast.AST = node
+    function: ast.AST | None = node
     if isinstance(node, ast.ClassDef):
         methods = (each for each in node.body if isinstance(each, ast.FunctionDef))
-        function = next(method for method in methods if method.name == "__init__")
+        function = next((method for method in methods if method.name == "__init__"), None)
+        if function is None:
+            return ", ".join(_field(each) for each in node.body if isinstance(each, ast.AnnAssign))
     assert isinstance(function, ast.FunctionDef)
     arguments = function.args
     for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
@@ -85,6 +87,15 @@ def _signature(node: Documented) -> str:
     if isinstance(node, ast.ClassDef):
         arguments.args = arguments.args[1:]  # self
     return ast.unparse(arguments)
+
+
+def _field(assigned: ast.AnnAssign) -> str:
+    """Return the parameter that a field of a data class is."""
+    default = assigned.value
+    if isinstance(default, ast.Call):  # field(default=..., ...)
+        default = next(each.value for each in default.keywords if each.arg == "default")
+    name = ast.unparse(assigned.target)
+    return name if default is None else f"{name}={ast.unparse(default)}"
 
 
 def _rest(docstring: str) -> str:

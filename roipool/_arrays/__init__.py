@@ -32,6 +32,8 @@ class Library(Protocol):
         What computes results of such a library: see ``roipool._pooling.Verbs``.
     array : str
         What its arrays are called, for messages.
+    to_float32 : str
+        What converts an array to float32, written after its name, for messages.
     beside : tuple of type
         Of a library with `verbs`: what may follow an array in the place of another.
     """
@@ -39,6 +41,7 @@ class Library(Protocol):
     engine: Any
     verbs: Any
     array: str
+    to_float32: str
     beside: tuple[type, ...]
 
     def dtype(self, array: Any) -> np.dtype[Any]:
@@ -93,7 +96,8 @@ class Library(Protocol):
         """Return the boxes and the batch indices of a table, and the first wrong row, or -1.
 
         Its `rows` are a batch index and a box, in float32 or float64. Wrong is an index that names
-        none of so many images, where values are to be checked.
+        none of so many images, where values are to be checked. Batch indices are None where they
+        are to be checked later.
         """
 
     def host_copy(self, array: Any) -> Array:
@@ -198,6 +202,8 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
     for part in parts:
         library = LIBRARY_OF[type(part)]
         if library is not None and library.verbs is not None:
+            if values.get("out") is not None:
+                raise TypeError(f"out must be None for a {library.array}")
             if is_lazy(library):
                 library.check_call(values)
                 return library, part

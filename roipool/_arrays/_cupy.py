@@ -70,6 +70,7 @@ def never_freeing(allocator: Callable[[int], Any]) -> Callable[[int], Any]:
 dtype = operator.attrgetter("dtype")
 verbs = None
 array = "CuPy array"
+to_float32 = ".astype(np.float32)"
 beside: tuple[type, ...] = ()
 
 

@@ -26,6 +26,7 @@ may_share_memory = np.may_share_memory
 dtype = operator.attrgetter("dtype")
 verbs = None
 array = "NumPy array"
+to_float32 = ".astype(np.float32)"
 beside: tuple[type, ...] = ()
 checked_values = host_copy = np.asarray  # the array itself: its values are always checked
 

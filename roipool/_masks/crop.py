@@ -49,11 +49,6 @@ def crop_masks(
         Shape (K, rows, columns); the mean of the mask over each cell, in the masks' dtype, or
         float32 for bool and uint8; or bool.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     See Also
     --------
     paste_masks : The opposite.

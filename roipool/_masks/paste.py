@@ -87,11 +87,7 @@ def paste_masks(
     Raises
     ------
     TypeError
-        If an argument is of the wrong type, or a dtype cannot hold the values.
-    ValueError
-        If a shape or a number is invalid.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
+        If a dtype cannot hold the values.
 
     See Also
     --------
@@ -195,8 +191,6 @@ def paste_masks_backward(
     grad_output : ndarray
         Gradient of the pasted masks, shape (K, rows, columns) or (K, 1, rows, columns); float16,
         bfloat16, float32 or float64.
-    boxes : array_like
-        As in the forward.
     masks_shape : sequence of int
         (K, h, w) or (K, 1, h, w).
     out : ndarray, optional
@@ -206,15 +200,6 @@ def paste_masks_backward(
     -------
     ndarray
         Shape `masks_shape`, in grad_output's dtype; bitwise identical for any number of threads.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`paste_masks`.
-
-    See Also
-    --------
-    paste_masks, paste_masks_backward_boxes
 
     Examples
     --------
@@ -256,23 +241,12 @@ def paste_masks_backward_boxes(grad_output: ArrayT, masks: AnyArray, boxes: Numb
         Gradient of the pasted masks, shape (K, rows, columns) or (K, 1, rows, columns).
     masks : ndarray
         The masks, in grad_output's dtype.
-    boxes : array_like
-        As in the forward.
 
     Returns
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2; float64 for float64 masks, else float32. A
         pixel in the middle of a cell has the slope to the next cell.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`paste_masks`.
-
-    See Also
-    --------
-    paste_masks, paste_masks_backward
 
     Examples
     --------

@@ -78,11 +78,8 @@ def masks_to_rle(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described. Values must be known: arrays of a program that JAX
-        compiles, and those of Dask, have none.
-    MemoryError
-        If memory for the computation cannot be allocated.
+    TypeError
+        If values are unknown, as those of Dask's arrays and in a program that JAX compiles.
 
     See Also
     --------

@@ -86,14 +86,8 @@ def roi_average_align_2d(
 
     Parameters
     ----------
-    x : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 4): y1, x1, y2, x2 in image pixels; finite.
-    roi_indices : array_like of int
-        Shape (K,): the image of each box.
-    outsize : int or (int, int)
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, above 0.
     sampling_ratio : int, None, or a pair of these
@@ -103,11 +97,6 @@ def roi_average_align_2d(
     -------
     ndarray
         Shape (K, C, rows, columns). Maps of all types are pooled as float64.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -133,27 +122,7 @@ def roi_average_align_2d_backward(
     spatial_scale: float,
     sampling_ratio: SamplingRatio = None,
 ) -> ArrayT:
-    """Return the gradient of :func:`roi_average_align_2d` with respect to `x`.
-
-    Parameters
-    ----------
-    gy : ndarray
-        Shape (K, C, rows, columns).
-    rois, roi_indices, spatial_scale, sampling_ratio
-        As in the forward.
-    x_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `x_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`roi_average_align_2d` with respect to `x`."""
     with Call(ALIGN_FORM, gy=in_float64("gy", gy), rois=rois, roi_indices=roi_indices) as call:
         checked = call.checked_backward(_definition(spatial_scale, sampling_ratio), x_shape)
         return check.cast(call.average_backward(*checked), native(gy))
@@ -175,20 +144,13 @@ def roi_max_align_2d(
     Parameters
     ----------
     x, rois, roi_indices, outsize, spatial_scale, sampling_ratio
-        As for :func:`roi_average_align_2d`.
-    return_argmax : bool
-        Also return the argmax, which the backward needs.
+        As in :func:`roi_average_align_2d`.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
         Shape (K, C, rows, columns); -inf for a bin without samples inside the map. The argmax is
         int32: the index of the sample in the bin, row by row; -1 for none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -218,29 +180,7 @@ def roi_max_align_2d_backward(
     spatial_scale: float,
     sampling_ratio: SamplingRatio = None,
 ) -> ArrayT:
-    """Return the gradient of :func:`roi_max_align_2d` with respect to `x`.
-
-    Parameters
-    ----------
-    gy : ndarray
-        Shape (K, C, rows, columns).
-    argmax : ndarray of int
-        The argmax from the forward.
-    rois, roi_indices, spatial_scale, sampling_ratio
-        As in the forward.
-    x_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `x_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`roi_max_align_2d` with respect to `x`."""
     arrays = {"gy": in_float64("gy", gy), "argmax": argmax}
     with Call(ALIGN_FORM, **arrays, rois=rois, roi_indices=roi_indices) as call:
         checked = call.checked_backward(_definition(spatial_scale, sampling_ratio), x_shape)

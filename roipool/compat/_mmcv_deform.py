@@ -54,30 +54,10 @@ def deform_roi_pool(
 
     Parameters
     ----------
-    input : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
     offset : ndarray or None
         Offsets of bins, shape (K, 2, rows, columns): to the right, then down. None moves no bin.
-    output_size : int or (int, int)
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
     gamma : float
         Multiplies offsets, which are shares of the box; kept in float32.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -114,27 +94,7 @@ def deform_roi_pool_backward(
     sampling_ratio: int = 0,
     gamma: float = 0.1,
 ) -> ArrayT:
-    """Return the gradient of :func:`deform_roi_pool` with respect to `input`.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    input_shape : sequence of int
-        (N, C, H, W).
-    rois, offset, spatial_scale, sampling_ratio, gamma
-        As in the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`deform_roi_pool` with respect to `input`."""
     form, name = _form(offset)
     with Call(form, grad_output=grad_output, rois=rois, offset=offset) as call:
         placed = _definition(name, spatial_scale, sampling_ratio, gamma)
@@ -162,8 +122,8 @@ def deform_roi_pool_backward_offset(
     ----------
     grad_output : ndarray
         Shape (K, C, rows, columns), in the dtype of `input`.
-    input, rois, offset, spatial_scale, sampling_ratio, gamma
-        As in the forward; `offset` is not None.
+    offset : ndarray
+        Offsets of bins, shape (K, 2, rows, columns); not None.
     exact_gradient : bool
         Return the derivative of the forward.
 
@@ -171,11 +131,6 @@ def deform_roi_pool_backward_offset(
     -------
     ndarray
         The shape of `offset`; float64 for float64 maps, else float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(DEFORM_FORM, grad_output=grad_output, input=input, rois=rois, offset=offset) as call:
         is_exact = check.flag("exact_gradient", exact_gradient)

@@ -44,31 +44,13 @@ def roi_align_rotated(
 
     Parameters
     ----------
-    input : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 6): batch index (cut to a whole number), centre x, centre y, width, height in
         image pixels, and the angle in radians.
-    output_size : int or (int, int)
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
     aligned : bool
         Shift by half a cell. False also makes sides at least one cell long.
     clockwise : bool
         Whether angles grow clockwise in the displayed image; by default counter-clockwise.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -101,27 +83,7 @@ def roi_align_rotated_backward(
     aligned: bool = True,
     clockwise: bool = False,
 ) -> ArrayT:
-    """Return the gradient of :func:`roi_align_rotated` with respect to `input`.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    rois, spatial_scale, sampling_ratio, aligned, clockwise
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`roi_align_rotated` with respect to `input`."""
     with Call(ROTATED_FORM, grad_output=grad_output, rois=rois) as call:
         placed = _align(spatial_scale, sampling_ratio, aligned, clockwise)
         return call.average_backward(*call.checked_backward(placed, input_shape))
@@ -243,8 +205,6 @@ def riroi_align_rotated(
         image pixels, and the angle in radians.
     out_size : int or (int, int)
         Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
     num_samples : int
         Samples per bin and axis; 0 or less is adaptive.
     num_orientations : int
@@ -252,16 +212,6 @@ def riroi_align_rotated(
     clockwise : bool
         Whether boxes turn clockwise in the displayed image; by default counter-clockwise. As in the
         original, channels turn by the given angle either way.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -300,27 +250,7 @@ def riroi_align_rotated_backward(
     num_orientations: int = 8,
     clockwise: bool = False,
 ) -> ArrayT:
-    """Return the gradient of :func:`riroi_align_rotated` with respect to `features`.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    rois, spatial_scale, num_samples, num_orientations, clockwise
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`riroi_align_rotated` with respect to `features`."""
     with Call(RIROI_FORM, grad_output=grad_output, rois=rois) as call:
         options = _RiRoI.checked(spatial_scale, num_samples, num_orientations, clockwise)
         checked = call.checked_backward(options.definition, input_shape)

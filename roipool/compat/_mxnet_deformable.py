@@ -80,8 +80,6 @@ def contrib_DeformablePSROIPooling(  # noqa: N802
         then down, of each class of the result's channels. None only with `no_trans`.
     spatial_scale : float
         Map cells per image pixel, from 0 to 1.
-    output_dim : int
-        Channels of the result.
     group_size : int
         Groups of bins, down and across.
     pooled_size : int
@@ -94,18 +92,11 @@ def contrib_DeformablePSROIPooling(  # noqa: N802
         Multiplies offsets to give shares of the box's sides, from 0 to 1; kept in float32.
     no_trans : bool
         Whether no bin moves; `trans` is then not read.
-    name : str, optional
-        Ignored: the name of the operator in a graph.
 
     Returns
     -------
     ndarray
         Shape (K, output_dim, pooled_size, pooled_size).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -152,28 +143,7 @@ def contrib_DeformablePSROIPooling_backward(  # noqa: N802
     trans_std: float = 0.0,
     no_trans: bool = False,
 ) -> ArrayT:
-    """Return the gradient of :func:`contrib_DeformablePSROIPooling` for `data`; 0 for `rois`.
-
-    Parameters
-    ----------
-    out_grad : ndarray
-        Gradient of the forward's result.
-    data_shape : sequence of int
-        (N, C, H, W).
-    rois, trans, spatial_scale, output_dim, group_size, pooled_size, part_size, sample_per_part, \
-trans_std, no_trans
-        As in the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `data_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`contrib_DeformablePSROIPooling` for `data`; 0 for `rois`."""
     trans = deformable.offsets_unless(no_trans, "trans", trans)
     with deformable.FloatCall(DEFORMABLE_FORM, out_grad=out_grad, rois=rois, trans=trans) as call:
         placed, size, parts = _deformable(
@@ -208,19 +178,11 @@ def contrib_DeformablePSROIPooling_backward_trans(  # noqa: N802
     ----------
     out_grad : ndarray
         Gradient of the forward's result, in the dtype of `data`.
-    data, rois, trans, spatial_scale, output_dim, group_size, pooled_size, part_size, \
-sample_per_part, trans_std
-        As in the forward.
 
     Returns
     -------
     ndarray
         The shape of `trans`; float64 for float64 maps, else float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     arrays = {"out_grad": out_grad, "data": data, "rois": rois, "trans": trans}
     with deformable.FloatCall(DEFORMABLE_FORM, **arrays) as call:

@@ -60,10 +60,6 @@ def DeformablePSROIPooling(  # noqa: N802 - OpenVINO's name
     offsets : ndarray, optional
         Offsets of the parts of boxes, shape (K, 2 * classes, part_size, part_size): to the right,
         then down, of each class of the result's channels. None moves no bin.
-    output_dim : int
-        Channels of the result.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
     group_size : int
         Bins, down and across, each pooled from channels of its own.
     mode : {"bilinear_deformable"}
@@ -79,11 +75,6 @@ def DeformablePSROIPooling(  # noqa: N802 - OpenVINO's name
     -------
     ndarray
         Shape (K, output_dim, group_size, group_size).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -132,21 +123,11 @@ def DeformablePSROIPooling_backward(  # noqa: N802
     ----------
     grad_output : ndarray
         Shape (K, output_dim, group_size, group_size).
-    input_shape : sequence of int
-        (N, C, H, W).
-    coords, offsets, output_dim, spatial_scale, group_size, mode, spatial_bins_x, spatial_bins_y, \
-trans_std, part_size
-        As in the forward.
 
     Returns
     -------
     ndarray
         Shape `input_shape`: the derivative of the forward.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with ExactCall(FORM, grad_output=grad_output, coords=coords, offsets=offsets) as call:
         definition = _definition(spatial_scale, mode, spatial_bins_x, spatial_bins_y, trans_std)

@@ -67,8 +67,6 @@ def ROIPooling(  # noqa: N802 - OpenVINO's name
 
     Parameters
     ----------
-    input : ndarray
-        Maps, shape (N, C, H, W).
     coords : array_like
         Shape (K, 5): batch index (truncated to an integer), x1, y1, x2, y2 in image pixels; with
         "bilinear" as fractions of the map. A batch index of -1 ends the list: this box and all
@@ -79,16 +77,6 @@ def ROIPooling(  # noqa: N802 - OpenVINO's name
         Map cells per image pixel, kept in float32; "bilinear" does not use it.
     method : {"max", "bilinear"}
         Maximum of whole cells, or one interpolated sample per bin, where 0 is outside the map.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -126,18 +114,11 @@ def ROIPooling_backward(  # noqa: N802
     ----------
     grad_output : ndarray
         Shape (K, C, rows, columns), in the dtype of `input`.
-    input, coords, spatial_scale, method
-        As in the forward.
 
     Returns
     -------
     ndarray
         The shape of `input`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(POOL_FORM, grad_output=grad_output, input=input, coords=coords) as call:
         checked = call.checked_backward_boxes(_pool(method, spatial_scale), rules=_CELLS)
@@ -242,8 +223,6 @@ def PSROIPooling(  # noqa: N802 - OpenVINO's name
     coords : array_like
         Shape (K, 5): batch index (truncated to an integer), x1, y1, x2, y2 in image pixels. A batch
         index of -1 ends the list: this box and all later ones are pooled to 0.
-    output_dim : int
-        Channels of the result.
     group_size : int
         Bins, down and across.
     spatial_scale : float
@@ -259,11 +238,6 @@ def PSROIPooling(  # noqa: N802 - OpenVINO's name
     -------
     ndarray
         Shape (K, output_dim, group_size, group_size).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -311,20 +285,6 @@ def PSROIPooling_backward(  # noqa: N802
     ----------
     grad_output : ndarray
         Shape (K, output_dim, group_size, group_size).
-    coords, output_dim, group_size, spatial_scale, spatial_bins_x, spatial_bins_y, mode
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(PS_FORM, grad_output=grad_output, coords=coords) as call:
         placed = _position_sensitive(spatial_scale, spatial_bins_x, spatial_bins_y, mode)

@@ -77,11 +77,6 @@ def paste_masks_in_image(
     ndarray
         Shape (K, 1, rows, columns), in the masks' dtype.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     See Also
     --------
     roipool.paste_masks : To bool, uint8 or pieces; the rule of detectron2 and mmdetection.
@@ -126,8 +121,6 @@ def paste_masks_in_image_backward(
     ----------
     grad_output : ndarray
         Shape (K, 1, rows, columns).
-    boxes, padding
-        As in the forward.
     masks_shape : sequence of int
         (K, 1, h, w).
 
@@ -135,11 +128,6 @@ def paste_masks_in_image_backward(
     -------
     ndarray
         Shape `masks_shape`, in grad_output's dtype.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(grad_output=grad_output, boxes=boxes) as call:
         shape = check.whole_sizes("masks_shape", masks_shape)
@@ -175,11 +163,6 @@ def project_masks_on_boxes(
     ndarray
         Shape (K, M, M), in the masks' dtype, or float32 for bool and uint8. The original's is in
         the boxes' dtype.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------

@@ -48,8 +48,6 @@ def ps_roi_pool(
     boxes : array_like or sequence of array_like
         Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels; or a
         list of (L, 4), one for each image.
-    output_size : int or (int, int)
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel.
     return_mapping : bool
@@ -62,8 +60,8 @@ def ps_roi_pool(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or `input` has no multiple of rows * columns channels.
+    ValueError
+        If `input` has no multiple of rows * columns channels.
 
     See Also
     --------
@@ -108,25 +106,11 @@ def ps_roi_pool_backward(
 
     Parameters
     ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    boxes, spatial_scale
-        As in the forward.
     input_shape : sequence of int
         (N, C * rows * columns, H, W).
     exact_gradient : bool
         Return the derivative. Otherwise bins reach the map's last row and column, as in
         torchvision's backward, which is not the derivative of its forward for them.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, grad_output=grad_output, boxes=boxes) as call:
         placed = conventions.TORCHVISION_PS_ROI_POOL
@@ -150,18 +134,11 @@ def ps_roi_align(
     ----------
     input, boxes, output_size, spatial_scale
         As in :func:`ps_roi_pool`.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or `input` has no multiple of rows * columns channels.
+    ValueError
+        If `input` has no multiple of rows * columns channels.
 
     See Also
     --------
@@ -214,22 +191,8 @@ def ps_roi_align_backward(
 
     Parameters
     ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    boxes, spatial_scale, sampling_ratio
-        As in the forward.
     input_shape : sequence of int
         (N, C * rows * columns, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, grad_output=grad_output, boxes=boxes) as call:
         placed = _align(spatial_scale, sampling_ratio)

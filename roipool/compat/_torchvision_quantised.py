@@ -44,30 +44,17 @@ def qroi_align(
     input : ndarray
         Codes, shape (N, C, H, W), uint8 or int8; of a quantised tensor, those of its
         ``int_repr()``.
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
     input_scale : float
         The step from one code to the next, from 1e-36 to 1e36; kept in float32.
     input_zero_point : int
         The code of 0.
     spatial_scale : float
         Map cells per image pixel.
-    pooled_height, pooled_width : int
-        Bins: rows and columns.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
-    aligned : bool
-        Shift by half a cell.
 
     Returns
     -------
     ndarray
         Codes, shape (K, C, pooled_height, pooled_width), in the dtype of `input`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------

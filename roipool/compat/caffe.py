@@ -47,14 +47,8 @@ def roi_pooling(
 
     Parameters
     ----------
-    bottom : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 5): batch index, x1, y1, x2, y2 in image pixels.
-    pooled_h, pooled_w : int
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
 
     Returns
     -------
@@ -62,11 +56,6 @@ def roi_pooling(
         Shape (K, C, pooled_h, pooled_w). A bin of only NaN is -3.4e38.
     argmax : ndarray of int32
         The argmax, ``y * W + x``; -1 for none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -106,26 +95,8 @@ def roi_pooling_backward(
 
     Parameters
     ----------
-    top_diff : ndarray
-        Shape (K, C, pooled_h, pooled_w).
-    argmax : ndarray of int
-        The argmax from the forward.
-    rois, pooled_h, pooled_w, spatial_scale
-        As in the forward.
-    bottom_shape : sequence of int
-        (N, C, H, W).
     exact_gradient : bool
         Give every argmax its gradient: the derivative of the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `bottom_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, top_diff=top_diff, argmax=argmax, rois=rois) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
@@ -165,14 +136,8 @@ def roi_align(
 
     Parameters
     ----------
-    bottom : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 5): batch index, x1, y1, x2, y2 in image pixels.
-    pooled_h, pooled_w : int
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
     scale_pred : array_like, optional
         The layer's third bottom, one number: its absolute value replaces `spatial_scale`. (Of a
         larger blob the original reads the first number.) Reading it from a GPU synchronises.
@@ -183,11 +148,6 @@ def roi_align(
         Shape (K, C, pooled_h, pooled_w); 0 for an empty bin.
     argmax_x, argmax_y : ndarray of int32
         Column and row of the winning sample, truncated to integers; -1 for none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -239,26 +199,10 @@ def roi_align_backward(
 
     Parameters
     ----------
-    top_diff : ndarray
-        Shape (K, C, pooled_h, pooled_w).
     argmax_x, argmax_y : ndarray of int
         The argmax from the forward.
-    rois, pooled_h, pooled_w, spatial_scale, scale_pred
-        As in the forward.
-    bottom_shape : sequence of int
-        (N, C, H, W).
     exact_gradient : bool
         Distribute the gradient by the forward's weights: the derivative of the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `bottom_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, top_diff=top_diff, argmax_x=argmax_x, argmax_y=argmax_y, rois=rois) as call:
         placed = Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred))

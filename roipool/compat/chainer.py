@@ -107,27 +107,18 @@ def roi_pooling_2d(
 
     Parameters
     ----------
-    x : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels; finite.
     outh, outw : int
         Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, above 0.
-    return_argmax : bool
-        Also return the argmax, which the backward needs.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
         Shape (K, C, outh, outw); 0 for an empty bin. The argmax is int32, ``y * W + x``; -1 for
         none, where the original keeps 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -176,24 +167,8 @@ def roi_pooling_2d_backward(
     ----------
     gy : ndarray
         Shape (K, C, outh, outw).
-    argmax : ndarray of int
-        The argmax from the forward.
-    rois, outh, outw, spatial_scale
-        As in the forward.
-    x_shape : sequence of int
-        (N, C, H, W).
     exact_gradient : bool
         Give every argmax its gradient: the derivative of the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `x_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(_pooling_form(spatial_scale), gy=gy, argmax=argmax, rois=rois) as call:
         gradient, shape = in_float64("gy", gy), check.map_shape("x_shape", x_shape)
@@ -235,29 +210,16 @@ def roi_max_pooling_2d(
 
     Parameters
     ----------
-    x : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 4): y1, x1, y2, x2 in image pixels; finite.
-    roi_indices : array_like of int
-        Shape (K,): the image of each box.
-    outsize : int or (int, int)
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, above 0.
-    return_argmax : bool
-        Also return the argmax, which the backward needs.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
         Shape (K, C, rows, columns); -inf for an empty bin. The argmax is int32, ``y * W + x``; -1
         for none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -292,29 +254,7 @@ def roi_max_pooling_2d_backward(
     x_shape: Sequence[int],
     spatial_scale: float,
 ) -> ArrayT:
-    """Return the gradient of :func:`roi_max_pooling_2d` with respect to `x`.
-
-    Parameters
-    ----------
-    gy : ndarray
-        Shape (K, C, rows, columns).
-    argmax : ndarray of int
-        The argmax from the forward.
-    rois, roi_indices, spatial_scale
-        As in the forward.
-    x_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `x_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`roi_max_pooling_2d` with respect to `x`."""
     arrays = {"gy": in_float64("gy", gy), "argmax": argmax}
     with Call(_form(spatial_scale), **arrays, rois=rois, roi_indices=roi_indices) as call:
         checked = call.checked_backward(_POOLING, x_shape, rules=_CELLS)
@@ -335,26 +275,13 @@ def roi_average_pooling_2d(
 
     Parameters
     ----------
-    x : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 4): y1, x1, y2, x2 in image pixels; finite.
-    roi_indices : array_like of int
-        Shape (K,): the image of each box.
-    outsize : int or (int, int)
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, above 0.
+    rois, spatial_scale
+        As in :func:`roi_max_pooling_2d`.
 
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns); 0 for an empty bin.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -374,26 +301,6 @@ def roi_average_pooling_2d(
 def roi_average_pooling_2d_backward(
     gy: ArrayT, rois: Any, roi_indices: Any, x_shape: Sequence[int], spatial_scale: float
 ) -> ArrayT:
-    """Return the gradient of :func:`roi_average_pooling_2d` with respect to `x`.
-
-    Parameters
-    ----------
-    gy : ndarray
-        Shape (K, C, rows, columns).
-    rois, roi_indices, spatial_scale
-        As in the forward.
-    x_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `x_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`roi_average_pooling_2d` with respect to `x`."""
     with Call(_form(spatial_scale), gy=gy, rois=rois, roi_indices=roi_indices) as call:
         return call.average_backward(*call.checked_backward(_DEFINITION, x_shape))

@@ -166,8 +166,6 @@ def ps_roi_average_pooling_2d(
         Maps, shape (N, C * group_size * group_size, H, W).
     rois : array_like
         Shape (K, 4): y1, x1, y2, x2 in image pixels.
-    roi_indices : array_like of int
-        Shape (K,): the image of each box.
     outsize : int, (int, int) or (int, int, int)
         Bins: rows and columns; of three numbers the first is C.
     spatial_scale : float
@@ -180,11 +178,6 @@ def ps_roi_average_pooling_2d(
     -------
     ndarray
         Shape (K, C, rows, columns). Maps of all types are pooled as float64.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -213,27 +206,7 @@ def ps_roi_average_pooling_2d_backward(
     spatial_scale: float,
     group_size: int,
 ) -> ArrayT:
-    """Return the gradient of :func:`ps_roi_average_pooling_2d` with respect to `x`.
-
-    Parameters
-    ----------
-    gy : ndarray
-        Shape (K, C, rows, columns).
-    rois, roi_indices, spatial_scale, group_size
-        As in the forward.
-    x_shape : sequence of int
-        Shape of `x`.
-
-    Returns
-    -------
-    ndarray
-        Shape `x_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`ps_roi_average_pooling_2d` with respect to `x`."""
     with Call(FORM, gy=in_float64("gy", gy), rois=rois, roi_indices=roi_indices) as call:
         checked = call.checked_backward(_pooling(spatial_scale, group_size), x_shape)
         return check.cast(call.average_backward(*checked), native(gy))
@@ -255,20 +228,13 @@ def ps_roi_max_pooling_2d(
     Parameters
     ----------
     x, rois, roi_indices, outsize, spatial_scale, group_size
-        As for :func:`ps_roi_average_pooling_2d`.
-    return_argmax : bool
-        Also return the argmax, which the backward needs.
+        As in :func:`ps_roi_average_pooling_2d`.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
         Shape (K, C, rows, columns); -inf for an empty bin. The argmax is an integer array: the cell
         ``y * W + x``; -1 for none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -294,29 +260,7 @@ def ps_roi_max_pooling_2d_backward(
     spatial_scale: float,
     group_size: int,
 ) -> ArrayT:
-    """Return the gradient of :func:`ps_roi_max_pooling_2d` with respect to `x`.
-
-    Parameters
-    ----------
-    gy : ndarray
-        Shape (K, C, rows, columns).
-    argmax : ndarray of int
-        The argmax from the forward.
-    rois, roi_indices, spatial_scale, group_size
-        As in the forward.
-    x_shape : sequence of int
-        Shape of `x`.
-
-    Returns
-    -------
-    ndarray
-        Shape `x_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`ps_roi_max_pooling_2d` with respect to `x`."""
     arrays = {"gy": in_float64("gy", gy), "argmax": argmax}
     with Call(FORM, **arrays, rois=rois, roi_indices=roi_indices) as call:
         placed = _pooling(spatial_scale, group_size)
@@ -338,7 +282,7 @@ def ps_roi_average_align_2d(
     Parameters
     ----------
     x, rois, roi_indices, outsize, spatial_scale, group_size
-        As for :func:`ps_roi_average_pooling_2d`.
+        As in :func:`ps_roi_average_pooling_2d`.
     sampling_ratio : int, None or pair of these
         Samples per bin, down and across; None is adaptive.
 
@@ -346,11 +290,6 @@ def ps_roi_average_align_2d(
     -------
     ndarray
         Shape (K, C, rows, columns). Maps of all types are pooled as float64.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -381,27 +320,7 @@ def ps_roi_average_align_2d_backward(
     group_size: int,
     sampling_ratio: SamplingRatio = None,
 ) -> ArrayT:
-    """Return the gradient of :func:`ps_roi_average_align_2d` with respect to `x`.
-
-    Parameters
-    ----------
-    gy : ndarray
-        Shape (K, C, rows, columns).
-    rois, roi_indices, spatial_scale, group_size, sampling_ratio
-        As in the forward.
-    x_shape : sequence of int
-        Shape of `x`.
-
-    Returns
-    -------
-    ndarray
-        Shape `x_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`ps_roi_average_align_2d` with respect to `x`."""
     with Call(FORM, gy=in_float64("gy", gy), rois=rois, roi_indices=roi_indices) as call:
         placed = _align(spatial_scale, group_size, sampling_ratio)
         return check.cast(
@@ -426,20 +345,13 @@ def ps_roi_max_align_2d(
     Parameters
     ----------
     x, rois, roi_indices, outsize, spatial_scale, group_size, sampling_ratio
-        As for :func:`ps_roi_average_align_2d`.
-    return_argmax : bool
-        Also return the argmax, which the backward needs.
+        As in :func:`ps_roi_average_align_2d`.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
         Shape (K, C, rows, columns); -inf for a bin without samples inside the map. The argmax is an
         integer array: the index of the sample in the bin, row by row; -1 for none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -466,29 +378,7 @@ def ps_roi_max_align_2d_backward(
     group_size: int,
     sampling_ratio: SamplingRatio = None,
 ) -> ArrayT:
-    """Return the gradient of :func:`ps_roi_max_align_2d` with respect to `x`.
-
-    Parameters
-    ----------
-    gy : ndarray
-        Shape (K, C, rows, columns).
-    argmax : ndarray of int
-        The argmax from the forward.
-    rois, roi_indices, spatial_scale, group_size, sampling_ratio
-        As in the forward.
-    x_shape : sequence of int
-        Shape of `x`.
-
-    Returns
-    -------
-    ndarray
-        Shape `x_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`ps_roi_max_align_2d` with respect to `x`."""
     arrays = {"gy": in_float64("gy", gy), "argmax": argmax}
     with Call(FORM, **arrays, rois=rois, roi_indices=roi_indices) as call:
         placed = _align(spatial_scale, group_size, sampling_ratio)

@@ -23,7 +23,7 @@ from roipool._masks.request import Pasting
 from roipool._pooling import Call, Pooling, check_sizes
 from roipool._types import ArrayT, Numbers
 from roipool.compat import _conventions as conventions
-from roipool.compat import _rotated, torchvision
+from roipool.compat import _detectron2_rotated, torchvision
 from roipool.compat._layers import Layer
 
 
@@ -33,7 +33,6 @@ def _rounded_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: 
 
 
 FORM = Form(features="input", read=_rounded_boxes)
-ROTATED_FORM = check.ROTATED._replace(features="input", read=_rotated.boxes_in_degrees)
 
 
 @for_every_array
@@ -70,40 +69,6 @@ def _roi_align_backward(
 def _align(spatial_scale: float, sampling_ratio: int, aligned: bool) -> Definition:
     scale = check.real_number("spatial_scale", spatial_scale)
     return conventions.roi_align_definition(scale, sampling_ratio, aligned)
-
-
-@for_every_array
-def _roi_align_rotated(
-    input: ArrayT,
-    rois: Any,
-    output_size: int | Sequence[int],
-    spatial_scale: float,
-    sampling_ratio: int,
-) -> ArrayT:
-    """Return what :class:`ROIAlignRotated` with these options returns."""
-    with Call(ROTATED_FORM, input=input, rois=rois) as call:
-        definition = _align_rotated(spatial_scale, sampling_ratio)
-        maps, regions, pooling = call.checked_forward(definition, output_size)
-        return call.average([maps], regions, pooling)
-
-
-@for_every_array
-def _roi_align_rotated_backward(
-    grad_output: ArrayT,
-    rois: Any,
-    input_shape: Sequence[int],
-    spatial_scale: float,
-    sampling_ratio: int,
-) -> ArrayT:
-    """Return the gradient of :func:`_roi_align_rotated` with respect to the maps."""
-    with Call(ROTATED_FORM, grad_output=grad_output, rois=rois) as call:
-        definition = _align_rotated(spatial_scale, sampling_ratio)
-        return call.average_backward(*call.checked_backward(definition, input_shape))
-
-
-def _align_rotated(spatial_scale: float, sampling_ratio: int) -> Definition:
-    scale = conventions.float32_number("spatial_scale", spatial_scale)
-    return _rotated.definition(scale, sampling_ratio, True)
 
 
 @dataclass(eq=False, repr=False)
@@ -185,14 +150,14 @@ class ROIAlignRotated(Layer):
             Shape (K, C, rows, columns).
         """
         options = self.output_size, self.spatial_scale, self.sampling_ratio
-        return _roi_align_rotated(input, rois, *options)
+        return _detectron2_rotated.roi_align_rotated(input, rois, *options)
 
     if TYPE_CHECKING:
         __call__ = forward
 
     def backward(self, grad_output: ArrayT, rois: Any, input_shape: Sequence[int]) -> ArrayT:
         """Return the gradient with respect to `input`."""
-        return _roi_align_rotated_backward(
+        return _detectron2_rotated.roi_align_rotated_backward(
             grad_output, rois, input_shape, self.spatial_scale, self.sampling_ratio
         )
 
@@ -462,7 +427,7 @@ class ROIPooler(Layer):
         input_shapes : sequence of sequence of int
             (N, C, H, W) of each map.
         box_lists
-            As in the forward.
+            As in `forward`.
         argmax : ndarray of int, optional
             The argmax from the forward, with "ROIPool" only.
 
@@ -538,7 +503,7 @@ def paste_masks_in_image(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described.
+        If an argument has a wrong type, shape or value.
 
     See Also
     --------

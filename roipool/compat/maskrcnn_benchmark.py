@@ -55,34 +55,14 @@ def roi_align(
 
     Parameters
     ----------
-    input : ndarray
-        Maps, shape (N, C, H, W).
     roi : array_like
         Shape (K, 5): batch index, x1, y1, x2, y2 in image pixels; or (K, 4), all of image 0.
     output_size : int or (int, int)
         Bins: rows and columns. (The original only takes a pair.)
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
-    Cells with a weight of exactly 0 are not read: the next row or column of cells, if a sample lies
-    exactly on cell centres along that axis or before the first cell. The original multiplies such
-    cells by 0, so that a NaN or infinite cell makes the average NaN. The same applies to the map's
-    first cell, which it reads with weight 0 for samples outside the map, and to NaN or infinite
-    gradients in the backward.
+    Cells with a weight of exactly 0 are not read: see :func:`roipool.compat.torchvision.roi_align`.
 
     Examples
     --------
@@ -107,27 +87,7 @@ def roi_align_backward(
     spatial_scale: float,
     sampling_ratio: int,
 ) -> ArrayT:
-    """Return the gradient of :func:`roi_align` with respect to `input`.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    roi, spatial_scale, sampling_ratio
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`roi_align` with respect to `input`."""
     with Call(FORM, grad_output=grad_output, roi=roi) as call:
         placed = _align(spatial_scale, sampling_ratio)
         return call.average_backward(*call.checked_backward(placed, input_shape))

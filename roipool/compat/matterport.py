@@ -31,11 +31,6 @@ def unmold_mask(mask: ArrayT, bbox: Numbers, image_shape: Sequence[int]) -> Arra
     ndarray of bool
         Shape (rows, columns): whether the resized mask is at least 0.5.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     See Also
     --------
     roipool.paste_masks : Many masks at once.

@@ -66,18 +66,11 @@ def roi_align_3d(
         Bins: rows, columns and slices, along H, W and D.
     spatial_scale : float
         Cells per voxel, along all axes.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
 
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns, slices).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -120,22 +113,6 @@ def roi_align_3d_backward(
         Shape (K, C, rows, columns, slices).
     input_shape : sequence of int
         (N, C, H, W, D).
-    boxes, spatial_scale, sampling_ratio
-        As in the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
-    See Also
-    --------
-    roi_align_3d
 
     Examples
     --------

@@ -38,8 +38,6 @@ def roi_align_3d(
         Bins: depth, rows and columns.
     spatial_scale : float
         Cells per voxel, along all axes.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
     order : {1}
         Trilinear samples. 0, the nearest cells, is not offered.
 
@@ -47,11 +45,6 @@ def roi_align_3d(
     -------
     ndarray
         Shape (K, C, depth, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -94,22 +87,6 @@ def roi_align_3d_backward(
         Shape (K, C, depth, rows, columns).
     input_shape : sequence of int
         (N, C, D, H, W).
-    rois, spatial_scale, sampling_ratio, order
-        As in the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
-    See Also
-    --------
-    roi_align_3d
 
     Examples
     --------

@@ -42,12 +42,6 @@ def roi_pooling(
 
     Parameters
     ----------
-    inp : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
-    output_shape : int or (int, int)
-        Bins: rows and columns.
     mode : {"max", "average"}
         The largest of a bin's cells, or their mean.
     scale : float
@@ -57,11 +51,6 @@ def roi_pooling(
     -------
     ndarray
         Shape (K, C, rows, columns). A bin without cells is 0; a maximum of only NaN is -3.4e38.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -110,8 +99,6 @@ def roi_pooling_backward(
     ----------
     grad_output : ndarray
         Shape (K, C, rows, columns), in the dtype of `inp`.
-    inp, rois, mode, scale
-        As in the forward.
     exact_gradient : bool
         Return the derivative of the forward.
 
@@ -119,11 +106,6 @@ def roi_pooling_backward(
     -------
     ndarray
         The shape of `inp`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, grad_output=grad_output, inp=inp, rois=rois) as call:
         is_exact = check.flag("exact_gradient", exact_gradient)
@@ -162,31 +144,11 @@ def roi_align(
 
     Parameters
     ----------
-    inp : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
-    output_shape : int or (int, int)
-        Bins: rows and columns.
     mode : {"average", "max"}
         The mean of a bin's samples, or the largest one.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
     sample_points : int or (int, int)
         Samples per bin and axis, down and across. Without samples (0) an average is 0, and a
         maximum the lowest float32.
-    aligned : bool
-        Shift by half a cell.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -234,18 +196,11 @@ def roi_align_backward(
     ----------
     grad_output : ndarray
         Shape (K, C, rows, columns), in the dtype of `inp`.
-    inp, rois, mode, spatial_scale, sample_points, aligned
-        As in the forward.
 
     Returns
     -------
     ndarray
         The shape of `inp`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, grad_output=grad_output, inp=inp, rois=rois) as call:
         placed = _definition(mode, spatial_scale, sample_points, aligned)
@@ -299,10 +254,6 @@ def deformable_psroi_pooling(
 
     Parameters
     ----------
-    inp : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
     trans : ndarray or None
         Offsets of bins, shape (K, 2, pooled_h, pooled_w): to the right, then down. None only with
         `no_trans`.
@@ -314,8 +265,6 @@ def deformable_psroi_pooling(
         Rows and columns of bins.
     sample_per_part : int
         Samples per bin, down and across.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
     trans_std : float
         Multiplies offsets to give shares of the box's sides; kept in float32.
 
@@ -323,11 +272,6 @@ def deformable_psroi_pooling(
     -------
     ndarray
         Shape (K, C, pooled_h, pooled_w).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -375,20 +319,6 @@ def deformable_psroi_pooling_backward(
     ----------
     grad_output : ndarray
         Shape (K, C, pooled_h, pooled_w).
-    input_shape : sequence of int
-        (N, C, H, W).
-    rois, trans, no_trans, part_size, pooled_h, pooled_w, sample_per_part, spatial_scale, trans_std
-        As in the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     trans = deformable.offsets_unless(no_trans, "trans", trans)
     arrays = {"grad_output": grad_output, "rois": rois, "trans": trans}
@@ -423,18 +353,11 @@ def deformable_psroi_pooling_backward_trans(
     ----------
     grad_output : ndarray
         Shape (K, C, pooled_h, pooled_w), in the dtype of `inp`.
-    inp, rois, trans, part_size, pooled_h, pooled_w, sample_per_part, spatial_scale, trans_std
-        As in the forward.
 
     Returns
     -------
     ndarray
         The shape of `trans`; float64 for float64 maps, else float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     arrays = {"grad_output": grad_output, "inp": inp, "rois": rois, "trans": trans}
     with deformable.ExactCall(DEFORMABLE_FORM, **arrays) as call:

@@ -110,21 +110,9 @@ def roi_align(
 
     Parameters
     ----------
-    input : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
-    output_size : int or (int, int)
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
     pool_mode : {"avg", "max"}
         How the samples of a bin are reduced. In "max" a sample outside the map takes part as 0, and
         a bin of no sample, or none above it, is the value that the maximum starts at.
-    aligned : bool
-        Shift by half a cell.
     return_argmax : bool
         Also return what the operator keeps for its backward; needs ``pool_mode="max"``.
     operator : {"cpu", "cuda"}, optional
@@ -137,18 +125,9 @@ def roi_align(
         Shape (K, C, rows, columns); then row and column of the winning sample in map cells, also
         where it lies outside; -1 for none. They are float32 (float64 for float64 maps).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     Notes
     -----
-    Cells with a weight of exactly 0 are not read: the next row or column of cells, if a sample lies
-    exactly on cell centres along that axis or before the first cell. The original multiplies such
-    cells by 0, so that a NaN or infinite cell makes the average NaN. The same applies to the map's
-    first cell, which it reads with weight 0 for samples outside the map, and to NaN or infinite
-    gradients in the backward.
+    Cells with a weight of exactly 0 are not read: see :func:`roipool.compat.torchvision.roi_align`.
 
     Examples
     --------
@@ -201,27 +180,11 @@ def roi_align_backward(
 
     Parameters
     ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    rois, spatial_scale, sampling_ratio, pool_mode, aligned
-        As in the forward.
     argmax_y, argmax_x : ndarray or None
         The positions of the argmax from the forward; None with ``pool_mode="avg"``.
-    input_shape : sequence of int
-        (N, C, H, W).
     exact_gradient : bool
         The original loses the gradient of an argmax at exactly y = -1, its marker for no
         argmax. True keeps this gradient.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(
         FORM, grad_output=grad_output, rois=rois, argmax_y=argmax_y, argmax_x=argmax_x
@@ -300,29 +263,11 @@ def roi_pool(
     Unlike Caffe's layer, it rounds the edges of bins but no coordinates. Empty boxes are skipped:
     their values and their argmax are 0.
 
-    Parameters
-    ----------
-    input : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
-    output_size : int or (int, int)
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
-    return_argmax : bool
-        Also return the argmax, which the backward needs.
-
     Returns
     -------
     ndarray or (ndarray, ndarray)
         Shape (K, C, rows, columns); the argmax is int32 ``y * W + x``, -1 for an empty bin,
         0 throughout a box that was skipped.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -370,26 +315,8 @@ def roi_pool_backward(
 
     Parameters
     ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    rois, spatial_scale
-        As in the forward.
-    argmax : ndarray of int
-        The argmax from the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
     exact_gradient : bool
         Give skipped boxes no gradient: the derivative of the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, grad_output=grad_output, rois=rois, argmax=argmax) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
@@ -431,26 +358,10 @@ def prroi_pool(
     0.02 x 0.02 cells its values are off in the fourth digit, and the gradient of the boxes by
     several per cent. Here both are accurate to a few roundings.
 
-    Parameters
-    ----------
-    features : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
-    output_size : int or (int, int)
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
-
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns); 0 for a box without area, or reversed.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -471,27 +382,7 @@ def prroi_pool(
 def prroi_pool_backward(
     grad_output: ArrayT, rois: Any, input_shape: Sequence[int], spatial_scale: float = 1.0
 ) -> ArrayT:
-    """Return the gradient of :func:`prroi_pool` with respect to `features`.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    rois, spatial_scale
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`prroi_pool` with respect to `features`."""
     with Call(PRECISE_FORM, grad_output=grad_output, rois=rois) as call:
         definition = conventions.precise_definition(spatial_scale)
         return call.average_backward(*call.checked_backward(definition, input_shape))
@@ -507,18 +398,11 @@ def prroi_pool_backward_rois(
     ----------
     grad_output : ndarray
         Shape (K, C, rows, columns), in the dtype of `features`.
-    features, rois, spatial_scale
-        As in the forward.
 
     Returns
     -------
     ndarray
         Shape (K, 4): by x1, y1, x2, y2. The original writes zeros for the batch index before them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(PRECISE_FORM, grad_output=grad_output, features=features, rois=rois) as call:
         definition = conventions.precise_definition(spatial_scale)

@@ -46,11 +46,6 @@ def do_paste_mask(
     (ndarray, tuple of slice)
         Shape (K, rows, columns), and where in the picture this is: two slices, or () for all.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     See Also
     --------
     roipool.paste_masks : To bool, uint8 or a piece for each mask; with gradients.
@@ -122,11 +117,6 @@ def crop_and_resize(
     -------
     ndarray
         Shape (K, rows, columns): bool, or the means, float32 for bool and uint8 masks.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------

@@ -214,11 +214,6 @@ def multilevel_crop_and_resize(
     ndarray
         Shape (N, M, rows, columns, C), or (K, rows, columns, C) with `batch_indices`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     See Also
     --------
     roipool.multilevel_roi_align : Several samples per bin, and zeros far outside the map.
@@ -270,8 +265,6 @@ def multilevel_crop_and_resize_backward(
     ----------
     grad_output : ndarray
         Of the shape of the pooled values.
-    boxes, sample_offset, batch_indices
-        As in the forward.
     input_shapes : mapping of str to sequence of int
         (N, H, W, C) of each map, by level.
 
@@ -279,11 +272,6 @@ def multilevel_crop_and_resize_backward(
     -------
     dict of str to ndarray
         Gradients with the shapes of the maps, by level.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     pyramid = _pyramid("input_shapes", input_shapes)
     shapes = check.pyramid_shapes("input_shapes", pyramid.given, "NHWC")
@@ -321,19 +309,12 @@ def multilevel_crop_and_resize_backward_boxes(
     ----------
     grad_output : ndarray
         Of the shape of the pooled values, in the dtype of the maps.
-    features, boxes, sample_offset, batch_indices
-        As in the forward.
 
     Returns
     -------
     ndarray
         The shape of `boxes`: with respect to y1, x1, y2, x2; float64 for float64 maps, else
         float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     pyramid, rows = _pyramid("features", features), _rows(boxes, batch_indices)
     given, joined = [*pyramid.given.values()], rows.joined("grad_output", grad_output)

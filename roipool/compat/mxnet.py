@@ -91,28 +91,15 @@ def ROIPooling(  # noqa: N802 - MXNet's name
 
     Parameters
     ----------
-    data : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
-    pooled_size : (int, int)
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, from 0 to 1, kept in float32.
     return_argmax : bool
         Also return the operator's hidden second output, which the backward needs.
-    name : str, optional
-        Ignored: the name of the operator in a graph.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
         Shape (K, C, rows, columns). The argmax is int64, indices of the flat `data`; -1 for none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -143,24 +130,8 @@ def ROIPooling_backward(  # noqa: N802
 
     Parameters
     ----------
-    out_grad : ndarray
-        Shape (K, C, rows, columns).
     argmax : ndarray of int
         The argmax from the forward: indices of the flat data.
-    rois : array_like
-        As in the forward.
-    data_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `data_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, out_grad=out_grad, argmax=argmax, rois=rois) as call:
         checked = call.checked_backward(
@@ -206,12 +177,6 @@ def contrib_ROIAlign(  # noqa: N802
 
     Parameters
     ----------
-    data : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
-    pooled_size : (int, int)
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, from 0 to 1, kept in float32.
     sample_ratio : int
@@ -221,26 +186,15 @@ def contrib_ROIAlign(  # noqa: N802
         ``(c * rows + row) * columns + column``.
     aligned : bool
         Shift by half a cell. (The original aborts on an empty box then.)
-    name : str, optional
-        Ignored: the name of the operator in a graph.
 
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns); C / (rows * columns) channels if `position_sensitive`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     Notes
     -----
-    Cells with a weight of exactly 0 are not read: the next row or column of cells, if a sample lies
-    exactly on cell centres along that axis or before the first cell. The original multiplies such
-    cells by 0, so that a NaN or infinite cell makes the average NaN. The same applies to the map's
-    first cell, which it reads with weight 0 for samples outside the map, and to NaN or infinite
-    gradients in the backward.
+    Cells with a weight of exactly 0 are not read: see :func:`roipool.compat.torchvision.roi_align`.
 
     Examples
     --------
@@ -268,27 +222,7 @@ def contrib_ROIAlign_backward(  # noqa: N802
     position_sensitive: bool = False,
     aligned: bool = False,
 ) -> ArrayT:
-    """Return the gradient of :func:`contrib_ROIAlign` with respect to `data` (zero for `rois`).
-
-    Parameters
-    ----------
-    out_grad : ndarray
-        Gradient of the forward's result.
-    rois, spatial_scale, sample_ratio, position_sensitive, aligned
-        As in the forward.
-    data_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `data_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`contrib_ROIAlign` with respect to `data` (zero for `rois`)."""
     with Call(FORM, out_grad=out_grad, rois=rois) as call:
         placed = _align(spatial_scale, sample_ratio, position_sensitive, aligned)
         return call.average_backward(*call.checked_backward(placed, data_shape))
@@ -315,24 +249,15 @@ def contrib_PSROIPooling(  # noqa: N802
         Shape (K, 5): batch index, x1, y1, x2, y2 in image pixels.
     spatial_scale : float
         Map cells per image pixel, from 0 to 1.
-    output_dim : int
-        Channels of the result.
     pooled_size : int
         Bins, down and across.
     group_size : int
         Groups of bins, down and across; 0: as many as bins.
-    name : str, optional
-        Ignored: the name of the operator in a graph.
 
     Returns
     -------
     ndarray
         Shape (K, output_dim, pooled_size, pooled_size).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     See Also
     --------
@@ -365,27 +290,7 @@ def contrib_PSROIPooling_backward(  # noqa: N802
     pooled_size: int,
     group_size: int = 0,
 ) -> ArrayT:
-    """Return the gradient of :func:`contrib_PSROIPooling` for `data` (zero for `rois`).
-
-    Parameters
-    ----------
-    out_grad : ndarray
-        Gradient of the forward's result.
-    rois, spatial_scale, output_dim, pooled_size, group_size
-        As in the forward.
-    data_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `data_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`contrib_PSROIPooling` for `data` (zero for `rois`)."""
     with Call(FORM, out_grad=out_grad, rois=rois) as call:
         placed, size = _position_sensitive(spatial_scale, pooled_size, group_size)
         gradient, regions, pooling, shape = call.checked_backward(placed, data_shape)
@@ -417,30 +322,12 @@ def contrib_RROIAlign(  # noqa: N802
 
     Parameters
     ----------
-    data : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 6): batch index (cut to a whole number), centre x, centre y, width, height in
         image pixels, and the angle in degrees, counter-clockwise in the displayed image. Boxes are
         not shifted, and at least one cell long.
-    pooled_size : (int, int)
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, from 0 to 1, kept in float32.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
-    name : str, optional
-        Ignored: the name of the operator in a graph.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -468,24 +355,10 @@ def contrib_RROIAlign_backward(  # noqa: N802
 ) -> ArrayT:
     """Return the gradient of :func:`contrib_RROIAlign` with respect to `data`, which MXNet lacks.
 
-    Parameters
-    ----------
-    out_grad : ndarray
-        Gradient of the forward's result.
-    rois, spatial_scale, sampling_ratio
-        As in the forward.
-    data_shape : sequence of int
-        (N, C, H, W).
-
     Returns
     -------
     ndarray
         Shape `data_shape`: the derivative of the forward.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(ROTATED_FORM, out_grad=out_grad, rois=rois) as call:
         placed = _rotated.definition(_scale(spatial_scale), sampling_ratio, False)
@@ -510,29 +383,16 @@ def ROIAlign(  # noqa: N802
 
     Parameters
     ----------
-    data : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
-    pooled_size : (int, int)
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, from 0 to 1, kept in float32.
     return_argmax : bool
         Also return the operator's hidden outputs, which the backward needs.
-    name : str, optional
-        Ignored: the name of the operator in a graph.
 
     Returns
     -------
     ndarray or (ndarray, ndarray, ndarray)
         Shape (K, C, rows, columns). The others are column and row of the winning sample, as real
         numbers in map cells; -1 for none, 0 for a box outside the batch.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -582,26 +442,10 @@ def ROIAlign_backward(  # noqa: N802
 
     Parameters
     ----------
-    out_grad : ndarray
-        Shape (K, C, rows, columns).
     maxidx_x, maxidx_y : ndarray
         The positions of the argmax from the forward.
-    rois, spatial_scale
-        As in the forward.
-    data_shape : sequence of int
-        (N, C, H, W).
     exact_gradient : bool
         Distribute every gradient by the forward's weights: the derivative of the forward.
-
-    Returns
-    -------
-    ndarray
-        Shape `data_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, out_grad=out_grad, maxidx_x=maxidx_x, maxidx_y=maxidx_y, rois=rois) as call:
         definition = Definition("mxnet_roi_align", _scale(spatial_scale))

@@ -79,12 +79,8 @@ def RoiAlign(  # noqa: N802 - ONNX's name
 
     Parameters
     ----------
-    X : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 4): x1, y1, x2, y2 in image pixels; finite.
-    batch_indices : array_like of int
-        Shape (K,): the image of each box.
     coordinate_transformation_mode : {"half_pixel", "output_half_pixel"}
         "half_pixel" shifts by half a cell: the default since opset 16. Opset 22 differs only in
         allowing bfloat16. Opset 10 has no such attribute and computes "output_half_pixel".
@@ -95,25 +91,15 @@ def RoiAlign(  # noqa: N802 - ONNX's name
         Bins: rows and columns.
     sampling_ratio : int
         Samples per bin and axis; 0 is adaptive.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
 
     Returns
     -------
     ndarray
         Shape (K, C, output_height, output_width).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     Notes
     -----
-    Cells with a weight of exactly 0 are not read: the next row or column of cells, if a sample lies
-    exactly on cell centres along that axis or before the first cell. ONNX Runtime multiplies such
-    cells by 0, so that a NaN or infinite cell makes the average NaN. The same applies to the map's
-    first cell, which it reads with weight 0 for samples outside the map.
+    Cells with a weight of exactly 0 are not read: see :func:`roipool.compat.torchvision.roi_align`.
 
     Examples
     --------
@@ -152,18 +138,11 @@ def RoiAlign_backward(  # noqa: N802
     ----------
     grad_output : ndarray
         Shape (K, C, output_height, output_width), in X's dtype.
-    X, rois, batch_indices, coordinate_transformation_mode, mode, sampling_ratio, spatial_scale
-        As in the forward.
 
     Returns
     -------
     ndarray
         X's shape.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(
         ALIGN_FORM, grad_output=grad_output, X=X, rois=rois, batch_indices=batch_indices
@@ -191,24 +170,10 @@ def MaxRoiPool(  # noqa: N802
 
     Parameters
     ----------
-    X : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
     pooled_shape : (int, int)
         Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, above 0, kept in float32.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -251,18 +216,11 @@ def MaxRoiPool_backward(  # noqa: N802
     ----------
     grad_output : ndarray
         Shape (K, C, rows, columns), in X's dtype.
-    X, rois, spatial_scale
-        As in the forward.
 
     Returns
     -------
     ndarray
         X's shape.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(POOL_FORM, grad_output=grad_output, X=X, rois=rois) as call:
         checked = call.checked_backward_boxes(_max_roi_pool(spatial_scale))
@@ -286,28 +244,14 @@ def CropAndResize(  # noqa: N802 - ONNX Runtime's name
 
     Parameters
     ----------
-    X : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 4): y1, x1, y2, x2 as fractions of the map, where 1 is the last cell; finite.
-    batch_indices : array_like of int
-        Shape (K,): the image of each box.
     crop_size : (int, int)
         Rows and columns of the crops.
     mode : {"bilinear", "nearest"}
         Interpolation method; halves are rounded away from zero.
     extrapolation_value : float
         Value outside the map.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -344,22 +288,8 @@ def CropAndResize_backward(  # noqa: N802
 
     Parameters
     ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    rois, batch_indices, mode
-        As in the forward.
     X_shape : sequence of int
         (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `X_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(CROP_FORM, grad_output=grad_output, rois=rois, batch_indices=batch_indices) as call:
         placed = _CROPS[check.choice("mode", mode, tuple(_CROPS))]

@@ -98,18 +98,10 @@ def ROIAlign(  # noqa: N802 - OpenVINO's name
 
     Parameters
     ----------
-    data : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 4): x1, y1, x2, y2 in image pixels.
-    batch_indices : array_like of int
-        Shape (K,): the image of each box.
-    pooled_h, pooled_w : int
-        Bins: rows and columns.
     sampling_ratio : int
         Samples per bin and axis; 0 is adaptive.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
     mode : {"avg", "max"}
         "max" is the largest interpolated sample, or 0 if all are negative.
     aligned_mode : {"asymmetric", "half_pixel_for_nn", "half_pixel"}
@@ -122,11 +114,6 @@ def ROIAlign(  # noqa: N802 - OpenVINO's name
     ndarray
         Shape (K, C, pooled_h, pooled_w). If the adaptive grid of a box has no samples, its average
         is NaN, and its maximum 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -172,18 +159,11 @@ def ROIAlign_backward(  # noqa: N802
     ----------
     grad_output : ndarray
         Shape (K, C, pooled_h, pooled_w), in the dtype of `data`.
-    data, rois, batch_indices, sampling_ratio, spatial_scale, mode, aligned_mode
-        As in the forward.
 
     Returns
     -------
     ndarray
         The shape of `data`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(
         ALIGN_FORM, grad_output=grad_output, data=data, rois=rois, batch_indices=batch_indices
@@ -213,18 +193,10 @@ def ROIAlignRotated(  # noqa: N802 - OpenVINO's name
 
     Parameters
     ----------
-    data : ndarray
-        Maps, shape (N, C, H, W).
     rois : array_like
         Shape (K, 5): centre x, centre y, width and height in image pixels, and angle in radians.
-    batch_indices : array_like of int
-        Shape (K,): the image of each box.
-    pooled_h, pooled_w : int
-        Bins: rows and columns.
     sampling_ratio : int
         Samples per bin and axis; 0 is adaptive.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
     clockwise_mode : bool
         Whether positive angles rotate clockwise, as the image is displayed.
 
@@ -232,11 +204,6 @@ def ROIAlignRotated(  # noqa: N802 - OpenVINO's name
     -------
     ndarray
         Shape (K, C, pooled_h, pooled_w).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -281,20 +248,6 @@ def ROIAlignRotated_backward(  # noqa: N802
     ----------
     grad_output : ndarray
         Shape (K, C, pooled_h, pooled_w).
-    rois, batch_indices, sampling_ratio, spatial_scale, clockwise_mode
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(
         ROTATED_FORM, grad_output=grad_output, rois=rois, batch_indices=batch_indices
@@ -382,14 +335,12 @@ def ExperimentalDetectronROIFeatureExtractor(  # noqa: N802 - OpenVINO's name
 
     Parameters
     ----------
-    rois : array_like
-        Shape (K, 4): x1, y1, x2, y2 in image pixels.
+    rois, sampling_ratio
+        As in :func:`ROIAlign`.
     pyramid_layers : sequence of ndarray
         Maps, shape (N, C, H, W), each with its own H and W.
     output_size : int or (int, int)
         Bins: rows and columns. OpenVINO has squares only.
-    sampling_ratio : int
-        Samples per bin and axis; 0 is adaptive.
     pyramid_scales : sequence of int
         Image pixels per cell of each map.
     aligned : bool
@@ -402,11 +353,6 @@ def ExperimentalDetectronROIFeatureExtractor(  # noqa: N802 - OpenVINO's name
     -------
     ndarray
         Shape (K, C, rows, columns); 0 for a box without area. OpenVINO's second output is `rois`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -448,10 +394,6 @@ def ExperimentalDetectronROIFeatureExtractor_backward(  # noqa: N802
 
     Parameters
     ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    rois, sampling_ratio, pyramid_scales, aligned, batch_indices
-        As in the forward.
     input_shapes : sequence of sequence of int
         (N, C, H, W) of each map.
 
@@ -459,11 +401,6 @@ def ExperimentalDetectronROIFeatureExtractor_backward(  # noqa: N802
     -------
     list of ndarray
         Of the maps' shapes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     named = check.numbered("input_shapes", input_shapes)
     options = _extractor("input_shapes", len(named), sampling_ratio, pyramid_scales, aligned)

@@ -80,18 +80,10 @@ def roi_align(
 
     Parameters
     ----------
-    x : ndarray
-        Maps, shape (N, C, H, W).
     boxes : array_like
         Shape (K, 4): x1, y1, x2, y2 in image pixels, in the order of the images.
     boxes_num : array_like of int
         Shape (N,): how many boxes each image has.
-    output_size : int or (int, int)
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
     aligned : bool
         Shift by half a cell, and leave boxes shorter than a cell as they are.
 
@@ -100,11 +92,6 @@ def roi_align(
     ndarray
         Shape (K, C, rows, columns). NaN for a box whose adaptive grid has no samples, as on
         Paddle's CPU: one that is flat along a side, if aligned, or not finite.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -147,24 +134,8 @@ def roi_align_backward(
 
     Parameters
     ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    boxes, boxes_num, spatial_scale, sampling_ratio, aligned
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
     exact_gradient : bool
         Return the derivative of the forward, where aligned boxes may be shorter than a cell.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, grad_output=grad_output, boxes=boxes, boxes_num=boxes_num) as call:
         exact = check.flag("exact_gradient", exact_gradient)
@@ -205,29 +176,14 @@ def roi_pool(
 
     Parameters
     ----------
-    x : ndarray
-        Maps, shape (N, C, H, W).
-    boxes : array_like
-        Shape (K, 4): x1, y1, x2, y2 in image pixels, in the order of the images.
-    boxes_num : array_like of int
-        Shape (N,): how many boxes each image has.
-    output_size : int or (int, int)
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
-    return_argmax : bool
-        Also return the argmax, which the backward needs.
+    boxes, boxes_num
+        As in :func:`roi_align`.
 
     Returns
     -------
     ndarray or (ndarray, ndarray)
         Shape (K, C, rows, columns); 0 for an empty bin, the lowest number of the type for a bin of
         NaN only. The argmax is int32, ``y * W + x``; -1 for none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -258,29 +214,7 @@ def roi_pool(
 def roi_pool_backward(
     grad_output: ArrayT, argmax: ArrayT, boxes: Any, boxes_num: Any, input_shape: Sequence[int]
 ) -> ArrayT:
-    """Return the gradient of :func:`roi_pool` with respect to `x`.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    argmax : ndarray of int
-        The argmax from the forward.
-    boxes, boxes_num
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`roi_pool` with respect to `x`."""
     with Call(
         FORM, grad_output=grad_output, argmax=argmax, boxes=boxes, boxes_num=boxes_num
     ) as call:
@@ -332,8 +266,8 @@ def psroi_pool(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or `x` has no multiple of rows * columns channels.
+    ValueError
+        If `x` has no multiple of rows * columns channels.
 
     See Also
     --------
@@ -367,22 +301,8 @@ def psroi_pool_backward(
 
     Parameters
     ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    boxes, boxes_num, spatial_scale
-        As in the forward.
     input_shape : sequence of int
         (N, C * rows * columns, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, grad_output=grad_output, boxes=boxes, boxes_num=boxes_num) as call:
         placed = _position_sensitive(spatial_scale)
@@ -447,11 +367,6 @@ def distribute_fpn_proposals(
         Shape (K, 1): the index of each box in the concatenated boxes of all levels.
     rois_num_per_level : list of ndarray of int32, or None
         The number of boxes of each image, for each level; None without `rois_num`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----

@@ -30,26 +30,10 @@ def prroi_pool2d(
 ) -> ArrayT:
     """Precise ROI pooling as ``prroi_pool2d``: the mean of the interpolated map over each bin.
 
-    Parameters
-    ----------
-    features : ndarray
-        Maps, shape (N, C, H, W).
-    rois : array_like
-        Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
-    pooled_height, pooled_width : int
-        Bins: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel, kept in float32.
-
     Returns
     -------
     ndarray
         Shape (K, C, pooled_height, pooled_width); 0 for a box without area, or reversed.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------
@@ -76,20 +60,6 @@ def prroi_pool2d_backward(
     ----------
     grad_output : ndarray
         Shape (K, C, pooled_height, pooled_width).
-    rois, spatial_scale
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, grad_output=grad_output, rois=rois) as call:
         definition = conventions.precise_definition(spatial_scale)
@@ -106,18 +76,11 @@ def prroi_pool2d_backward_rois(
     ----------
     grad_output : ndarray
         Shape (K, C, pooled_height, pooled_width), in the dtype of `features`.
-    features, rois, spatial_scale
-        As in the forward.
 
     Returns
     -------
     ndarray
         Shape (K, 4): by x1, y1, x2, y2. The original writes zeros for the batch index before them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Examples
     --------

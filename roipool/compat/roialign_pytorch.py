@@ -62,11 +62,6 @@ def crop_and_resize(
     ndarray
         Shape (K, C, crop_height, crop_width).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     Examples
     --------
     >>> import numpy as np
@@ -94,20 +89,8 @@ def crop_and_resize_backward(
     ----------
     grad_outputs : ndarray
         Shape (K, C, crop_height, crop_width).
-    boxes, box_ind
-        As in the forward.
     image_size : sequence of int
         (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `image_size`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     with Call(FORM, grad_outputs=grad_outputs, boxes=boxes, box_ind=box_ind) as call:
         return call.average_backward(*call.checked_backward(_CROP, image_size))

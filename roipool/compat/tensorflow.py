@@ -83,11 +83,6 @@ def crop_and_resize(
     ndarray of float32
         Shape (K, rows, columns, C).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     Examples
     --------
     >>> import numpy as np
@@ -126,22 +121,10 @@ def crop_and_resize_backward(
     ----------
     grads : ndarray of float32
         Shape (K, rows, columns, C).
-    boxes, box_indices, method
-        As in the forward.
     image_size : sequence of int
         (N, H, W, C).
     T : dtype
         float16, float32 or float64: type of the result.
-
-    Returns
-    -------
-    ndarray
-        Shape `image_size`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     try:
         dtype = np.dtype(T)
@@ -173,10 +156,6 @@ def crop_and_resize_backward_boxes(
     ----------
     grads : ndarray of float32
         Shape (K, rows, columns, C).
-    image : ndarray
-        Shape (N, H, W, C), any real dtype.
-    boxes, box_indices
-        As in the forward.
     method : {"bilinear"}
         TensorFlow uses the bilinear gradient also for ``method="nearest"`` crops.
 
@@ -184,11 +163,6 @@ def crop_and_resize_backward_boxes(
     -------
     ndarray of float32
         Shape (K, 4): with respect to y1, x1, y2, x2.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
     """
     check.choice("method", method, ("bilinear",))
     with Call(check.CROPS, grads=grads, image=image, boxes=boxes, box_indices=box_indices) as call:

@@ -82,29 +82,11 @@ def roi_align(
 
     Parameters
     ----------
-    input : ndarray
-        Maps, shape (N, C, H, W).
     boxes : array_like or sequence of array_like
         Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels; or a
         list of (L, 4), one for each image.
-    output_size : int or (int, int)
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel.
-    sampling_ratio : int
-        Samples per bin and axis; 0 or less is adaptive.
-    aligned : bool
-        Shift by half a cell.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, C, rows, columns).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
 
     Notes
     -----
@@ -138,27 +120,7 @@ def roi_align_backward(
     sampling_ratio: int = -1,
     aligned: bool = False,
 ) -> ArrayT:
-    """Return the gradient of :func:`roi_align` with respect to `input`.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    boxes, spatial_scale, sampling_ratio, aligned
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        The gradient, in grad_output's dtype.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`roi_align` with respect to `input`."""
     with Call(FORM, grad_output=grad_output, boxes=boxes) as call:
         placed = _align(spatial_scale, sampling_ratio, aligned)
         return call.average_backward(*call.checked_backward(placed, input_shape))
@@ -189,11 +151,6 @@ def roi_pool(
     ndarray or (ndarray, ndarray)
         Shape (K, C, rows, columns); the argmax is int32.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-
     Examples
     --------
     >>> import numpy as np
@@ -217,29 +174,7 @@ def roi_pool(
 def roi_pool_backward(
     grad_output: ArrayT, argmax: ArrayT, boxes: Any, input_shape: Sequence[int]
 ) -> ArrayT:
-    """Return the gradient of :func:`roi_pool` with respect to `input`.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Shape (K, C, rows, columns).
-    argmax : ndarray of int
-        The argmax from the forward.
-    boxes : array_like
-        As in the forward.
-    input_shape : sequence of int
-        (N, C, H, W).
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described.
-    """
+    """Return the gradient of :func:`roi_pool` with respect to `input`."""
     with Call(FORM, grad_output=grad_output, argmax=argmax, boxes=boxes) as call:
         checked = call.checked_backward(
             Definition("roi_pool"), input_shape, rules=conventions.CELLS_FROM_LOWEST_FLOAT32
@@ -460,7 +395,7 @@ class MultiScaleRoIAlign(Layer):
         input_shapes : mapping of str to sequence of int
             (N, C, H, W) of each map, in the order of the maps.
         boxes, image_shapes
-            As in the forward.
+            As in `forward`.
 
         Returns
         -------

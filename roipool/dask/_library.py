@@ -30,6 +30,7 @@ ARGMAX = np.dtype(np.int64)  # of any chunk, however large its maps are
 
 engine = None
 array = "Dask array"
+to_float32 = ".astype(np.float32)"
 
 
 def xp() -> ModuleType:

@@ -38,6 +38,7 @@ OPERATION: ContextVar[str] = ContextVar("operation")
 
 engine = None
 array = "JAX array"
+to_float32 = ".astype(np.float32)"
 beside = (np.ndarray, np.generic, list, tuple, float, int)  # whose values are known
 
 

@@ -106,15 +106,6 @@ def crop(
         shape (K, rows, columns, C), (K, C, rows, columns) or (K, rows, columns); without one size
         for all, a list of them. Integers are rounded half to even.
 
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong type, for example int32 pictures.
-    ValueError
-        If a shape, a box or a value is invalid.
-    MemoryError
-        If the crops cannot be allocated.
-
     See Also
     --------
     crop_and_resize : Boxes as fractions, at any position between pixels.

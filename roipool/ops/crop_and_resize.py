@@ -102,10 +102,6 @@ def crop_and_resize(
 
     Parameters
     ----------
-    features : ndarray
-        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32, float64, uint8
-        or int8.
     boxes : array_like
         Shape (K, 4), rows y1, x1, y2, x2 as fractions: 0 is the centre of the first cell of the
         map, 1 that of the last. They may be outside this range.
@@ -126,30 +122,16 @@ def crop_and_resize(
     extrapolation_value : float
         Value of output cells outside the map with ``border="constant"``, and of those at NaN or
         infinite coordinates.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes of `features` and of the result.
-    dtype : str or dtype, optional
-        Output dtype of uint8 and int8 features: float16, bfloat16, float32 (the default), float64,
-        or the features' own. Values are computed in float32; bytes are then rounded half to even,
-        and limited to what they can hold, with 0 for NaN. Other features have only their own.
     out : ndarray, optional
         Array for the crops, with the shape and dtype of the result.
+    features, layout, dtype
+        As in :func:`roi_align`.
 
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
         or float32 for uint8 and int8, or `dtype`.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong type, for example int32 features.
-    ValueError
-        If a shape, a box index or a value is invalid. On a GPU, box indices are only checked after
-        ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------
@@ -240,26 +222,6 @@ def crop_and_resize_backward(
     grad_output : ndarray
         Gradient of the crops, shape (K, C, rows, columns) or (K, rows, columns, C); float16,
         bfloat16, float32 or float64.
-    input_shape : sequence of int
-        Shape of the features, in the order of `layout`.
-    out : ndarray, optional
-        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    boxes, box_indices, method, antialias, border, layout
-        As in :func:`crop_and_resize`.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`, in grad_output's dtype; bitwise identical for any number of threads.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`crop_and_resize`.
-
-    See Also
-    --------
-    crop_and_resize, crop_and_resize_backward_boxes
 
     Examples
     --------
@@ -317,8 +279,6 @@ def crop_and_resize_backward_boxes(
         Gradient of the crops, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : ndarray
         The maps, in grad_output's dtype.
-    boxes, box_indices, antialias, border, layout
-        As in :func:`crop_and_resize`.
 
     Returns
     -------
@@ -326,15 +286,6 @@ def crop_and_resize_backward_boxes(
         Shape (K, 4): the gradient by y1, x1, y2, x2; float64 for float64 maps, else float32.
         Cells outside the map, and positions on a map cell along that axis, give none; with
         `antialias` the latter is the derivative at the middle of the kink.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`crop_and_resize`.
-
-    See Also
-    --------
-    crop_and_resize, crop_and_resize_backward
 
     Examples
     --------

@@ -52,47 +52,24 @@ def deform_roi_pool(
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
         ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
-    rois : array_like
-        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
-        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
-        for each image.
     offsets : ndarray
         The offset of every bin, to the right and down: shape (K, 2, rows, columns) or, with
         ``layout="NHWC"``, (K, rows, columns, 2). A bin with a NaN offset is 0.
-    output_size : int or pair of int
-        Bins of the output, (rows, columns); one int sets both.
-    spatial_scale : float
-        Map cells per image pixel, for example 1/16.
-    sampling_ratio : int or pair of int
-        Samples per bin, (vertical, horizontal), up to 32768; 0 is adaptive: as many as the bin is
-        long in map cells, rounded up, and no more than 2**22.
     gamma : float
         Multiplies offsets: with 0.1, an offset of 1 moves a bin by a tenth of the box.
     mask : ndarray, optional
         Multiplies the pooled values: shape (K, 1, rows, columns), or (K, rows, columns, 1) for
         NHWC.
-    batch_indices : array_like of int, optional
-        Shape (K,): the image of each box, with `rois` of shape (K, 4).
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features`, `offsets`, `mask` and the result.
-    out : ndarray, optional
-        Array for the pooled values, with the shape and dtype of the result.
+    rois, output_size, spatial_scale, sampling_ratio, batch_indices, out
+        As in :func:`roi_align`.
 
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
         A bin without samples is 0.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong type, for example integer features.
-    ValueError
-        If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
-        after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------
@@ -152,35 +129,6 @@ def deform_roi_pool_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`deform_roi_pool` with respect to the features.
 
-    This is the transpose of the forward. Boxes are added in order, so the result is bitwise
-    identical for any number of threads.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
-        float16, bfloat16, float32 or float64.
-    input_shape : sequence of int
-        Shape of the features, in the order of `layout`.
-    out : ndarray, optional
-        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    rois, offsets, spatial_scale, sampling_ratio, gamma, mask, batch_indices, layout
-        As in :func:`deform_roi_pool`.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`deform_roi_pool`.
-
-    See Also
-    --------
-    deform_roi_pool, deform_roi_pool_backward_rois, deform_roi_pool_backward_offsets
-
     Examples
     --------
     >>> import numpy as np, roipool
@@ -227,29 +175,11 @@ def deform_roi_pool_backward_rois(
     samples counts as constant. At a whole coordinate, where interpolation has a kink, it is the
     derivative to the right.
 
-    Parameters
-    ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
-    features : ndarray
-        The maps, as in :func:`deform_roi_pool`, in grad_output's dtype.
-    rois, offsets, spatial_scale, sampling_ratio, gamma, mask, batch_indices, layout
-        As in :func:`deform_roi_pool`.
-
     Returns
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
         else float32. If `rois` is a sequence, the rows of its arrays follow each other.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`deform_roi_pool`.
-
-    See Also
-    --------
-    deform_roi_pool, deform_roi_pool_backward, deform_roi_pool_backward_offsets
 
     Examples
     --------
@@ -295,28 +225,10 @@ def deform_roi_pool_backward_offsets(
     At a whole coordinate, where interpolation has a kink, it is the derivative to the right or
     down. A sample that is held at the border of the map does not change with its position.
 
-    Parameters
-    ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
-    features : ndarray
-        The maps, as in :func:`deform_roi_pool`, in grad_output's dtype.
-    rois, offsets, spatial_scale, sampling_ratio, gamma, mask, batch_indices, layout
-        As in :func:`deform_roi_pool`.
-
     Returns
     -------
     ndarray
         The shape of `offsets`; float64 for float64 maps, else float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`deform_roi_pool`.
-
-    See Also
-    --------
-    deform_roi_pool, deform_roi_pool_backward_rois, deform_roi_pool_backward_mask
 
     Examples
     --------
@@ -359,28 +271,10 @@ def deform_roi_pool_backward_mask(
 
     It is the sum over the channels of `grad_output` times the pooled values without a mask.
 
-    Parameters
-    ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
-    features : ndarray
-        The maps, as in :func:`deform_roi_pool`, in grad_output's dtype.
-    rois, offsets, spatial_scale, sampling_ratio, gamma, batch_indices, layout
-        As in :func:`deform_roi_pool`.
-
     Returns
     -------
     ndarray
         Shape (K, 1, rows, columns), or (K, rows, columns, 1) for NHWC, in grad_output's dtype.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`deform_roi_pool`.
-
-    See Also
-    --------
-    deform_roi_pool, deform_roi_pool_backward, deform_roi_pool_backward_offsets
 
     Examples
     --------
@@ -402,6 +296,7 @@ def deform_roi_pool_backward_mask(
         placed = definition(spatial_scale, sampling_ratio, gamma)
         gradient, maps, regions, pooling = call.checked_backward_boxes(placed, layout)
         pooled = call.average(maps, regions, pooling)
-        products = weighted(pooled.astype(real_dtype(pooled.dtype)), gradient)
+        own, library = check.dtype_of(pooled), call.library
+        products = weighted(library.astype(pooled, real_dtype(own)), gradient)
         channel, *_ = AXES[pooling.layout]
-        return products.sum(axis=channel, keepdims=True).astype(gradient.dtype)
+        return library.astype(products.sum(axis=channel, keepdims=True), own)

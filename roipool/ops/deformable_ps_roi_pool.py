@@ -55,10 +55,6 @@ def deformable_ps_roi_pool(
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
         ``layout="NHWC"``, (N, H, W, C), where C is a multiple of the number of groups; float16,
         bfloat16, float32 or float64. Bins find their channels as in :func:`ps_roi_pool`.
-    rois : array_like
-        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
-        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
-        for each image.
     offsets : ndarray
         Offsets, to the right and down, of the parts of each box: shape
         (K, 2 * classes, part rows, part columns) or, with ``layout="NHWC"``,
@@ -66,22 +62,16 @@ def deformable_ps_roi_pool(
         (i * part rows // rows, j * part columns // columns). The pooled channels are divided into
         classes of equal size, each with offsets of its own, of which 2 * q is to the right and
         2 * q + 1 down. A bin with a NaN offset is 0.
-    output_size : int or pair of int
-        Bins of the output, (rows, columns); one int sets both.
-    spatial_scale : float
-        Map cells per image pixel, for example 1/16.
     samples : int or pair of int
         Samples per bin, (vertical, horizontal), from 1 to 32768.
     group_size : int or pair of int
         Groups of bins, (down, across); 0: as many as bins; 1: all bins read the same channels.
     gamma : float
         Multiplies offsets: with 0.1, an offset of 1 moves a bin by a tenth of the box.
-    batch_indices : array_like of int, optional
-        Shape (K,): the image of each box, with `rois` of shape (K, 4).
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features`, `offsets` and the result.
-    out : ndarray, optional
-        Array for the pooled values, with the shape and dtype of the result.
+    rois, output_size, spatial_scale, batch_indices, out
+        As in :func:`roi_align`.
 
     Returns
     -------
@@ -91,14 +81,8 @@ def deformable_ps_roi_pool(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is invalid, or groups or classes do not divide the
-        channels. On a GPU, batch indices are only checked after ``set_debug(True)``; otherwise, a
-        box with an invalid one pools nothing.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
+        If groups or classes do not divide the channels.
 
     See Also
     --------
@@ -154,34 +138,11 @@ def deformable_ps_roi_pool_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`deformable_ps_roi_pool` with respect to the features.
 
-    This is the transpose of the forward. Boxes are added in order, so the result is bitwise
-    identical for any number of threads.
-
     Parameters
     ----------
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C / groups, rows, columns) or
         (K, rows, columns, C / groups); float16, bfloat16, float32 or float64.
-    input_shape : sequence of int
-        Shape of the features, in the order of `layout`.
-    out : ndarray, optional
-        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    rois, offsets, spatial_scale, samples, group_size, gamma, batch_indices, layout
-        As in :func:`deformable_ps_roi_pool`.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`deformable_ps_roi_pool`.
-
-    See Also
-    --------
-    deformable_ps_roi_pool, deformable_ps_roi_pool_backward_offsets
 
     Examples
     --------
@@ -224,24 +185,11 @@ def deformable_ps_roi_pool_backward_offsets(
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C / groups, rows, columns) or
         (K, rows, columns, C / groups).
-    features : ndarray
-        The maps, as in :func:`deformable_ps_roi_pool`, in grad_output's dtype.
-    rois, offsets, spatial_scale, samples, group_size, gamma, batch_indices, layout
-        As in :func:`deformable_ps_roi_pool`.
 
     Returns
     -------
     ndarray
         The shape of `offsets`; float64 for float64 maps, else float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`deformable_ps_roi_pool`.
-
-    See Also
-    --------
-    deformable_ps_roi_pool, deformable_ps_roi_pool_backward
 
     Examples
     --------

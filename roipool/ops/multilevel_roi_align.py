@@ -69,13 +69,6 @@ def assign_levels(
         Shape (K,): for each box, the index of the map of its level; 0 is the map of `min_level`.
         Boxes without an area, reversed boxes and boxes with NaN get 0.
 
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong type.
-    ValueError
-        If a shape or a value is invalid.
-
     See Also
     --------
     multilevel_roi_align : The operation that uses these levels.
@@ -103,17 +96,14 @@ def assign_levels(
 
 def _levels_of(call: Call, corners: Array, areas: Sequence[float]) -> Any:
     """Return the level of each box from its corners, and from the areas between levels."""
-    library = call.library
-    if isinstance(corners, np.ndarray):
-        with np.errstate(over="ignore", invalid="ignore"):
-            none = np.zeros(len(corners), np.int64)
-            return levels_by_area(corners.astype(np.float64), none, areas)
-    if call.verbs is not None:
-        none = library.xp().zeros(corners.shape[0], np.int64)
-        return levels_by_area(library.astype(corners, check.FLOAT64), none, areas)
-    # On a GPU: in one launch, rather than a dozen.
-    real = check.FLOAT64 if corners.dtype.kind in "iu" else real_dtype(corners.dtype)
-    return library.engine.assign_levels(library.table(corners, real), areas)
+    if not isinstance(corners, np.ndarray):  # on a GPU: in one launch, rather than a dozen
+        dtype = call.library.dtype(corners)
+        real = check.FLOAT64 if dtype.kind in "iu" else real_dtype(dtype)
+        computing: Any = call.engine if call.verbs is None else call.verbs
+        return computing.assign_levels(call.library.table(corners, real), areas)
+    with np.errstate(over="ignore", invalid="ignore"):
+        none = np.zeros(len(corners), np.int64)
+        return levels_by_area(corners.astype(np.float64), none, areas)
 
 
 @by_front_end_of_sequences
@@ -140,10 +130,6 @@ def multilevel_roi_align(
         The maps of the pyramid, arrays of NumPy, CuPy, PyTorch, JAX or Dask: each of shape
         (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C), with different H and W; float16,
         bfloat16, float32 or float64.
-    rois : array_like
-        Boxes in image pixels, in any form of :func:`roi_align`.
-    output_size : int or pair of int
-        Bins of the output, (rows, columns); one int sets both.
     spatial_scales : sequence of float
         Map cells per image pixel, for each map, for example (1/4, 1/8, 1/16, 1/32).
     sampling_ratio : int or pair of int
@@ -156,12 +142,8 @@ def multilevel_roi_align(
         and the scales must be powers of two, each half of the previous one.
     aligned : bool
         Shift boxes by half a cell.
-    batch_indices : array_like of int, optional
-        Shape (K,): the image index of each box, for `rois` of shape (K, 4).
-    layout : {"NCHW", "NHWC"}
-        Order of the axes of `features` and of the result.
-    out : ndarray, optional
-        Array for the pooled values, with the shape and dtype of the result.
+    rois, output_size, batch_indices, layout, out
+        As in :func:`roi_align`.
 
     Returns
     -------
@@ -169,17 +151,6 @@ def multilevel_roi_align(
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the order of the boxes
         and the features' dtype. On a GPU, levels are not checked, and a box with an invalid level
         pools 0.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong type, for example one map instead of a sequence.
-    ValueError
-        If a shape, a batch index, a level or a value is invalid. On a GPU, batch indices and levels
-        are only checked after ``set_debug(True)``; otherwise, a box with an invalid one pools
-        nothing.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------
@@ -213,7 +184,7 @@ def multilevel_roi_align(
         maps = check.pyramid("features", check.numbered("features", features), layout)
         placed, scales = _placed(len(maps), spatial_scales, sampling_ratio, aligned)
         size = check.size_pair("output_size", output_size)
-        regions = call.regions(maps[0].shape[0], maps[0].dtype)
+        regions = call.regions(maps[0].shape[0], check.dtype_of(maps[0]))
         regions, pooling = (
             _on_levels(call, regions, levels, scales),
             Pooling(placed, size, layout, scales=scales),
@@ -238,26 +209,13 @@ def multilevel_roi_align_backward(
 
     Parameters
     ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
     input_shapes : sequence of sequence of int
         Shape of each map, in the order of `layout`.
-    rois, spatial_scales, sampling_ratio, levels, aligned, batch_indices, layout
-        As in :func:`multilevel_roi_align`.
 
     Returns
     -------
     list of ndarray
         One gradient for each map, with the shape of the map and grad_output's dtype.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`multilevel_roi_align`.
-
-    See Also
-    --------
-    multilevel_roi_align, multilevel_roi_align_backward_rois
 
     Examples
     --------
@@ -327,27 +285,14 @@ def multilevel_roi_align_backward_rois(
 
     Parameters
     ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
     features : sequence of ndarray
         The maps, as in :func:`multilevel_roi_align`, in grad_output's dtype.
-    rois, spatial_scales, sampling_ratio, levels, aligned, batch_indices, layout
-        As in :func:`multilevel_roi_align`.
 
     Returns
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
         else float32.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`multilevel_roi_align`.
-
-    See Also
-    --------
-    multilevel_roi_align, multilevel_roi_align_backward
 
     Examples
     --------

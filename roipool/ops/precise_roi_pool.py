@@ -44,36 +44,14 @@ def precise_roi_pool(
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
         ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
-    rois : array_like
-        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
-        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
-        per image.
-    output_size : int or pair of int
-        Bins of the output, (rows, columns); one int sets both.
-    spatial_scale : float
-        Map cells per image pixel, for example 1/16.
-    batch_indices : array_like of int, optional
-        Shape (K,): the image index of each box, for `rois` of shape (K, 4).
-    layout : {"NCHW", "NHWC"}
-        Order of the axes of `features` and of the result.
-    out : ndarray, optional
-        Array for the pooled values, with the shape and dtype of the result.
+    rois, output_size, spatial_scale, batch_indices, layout, out
+        As in :func:`roi_align`.
 
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
         Boxes without area, reversed boxes, and boxes with NaN or infinite coordinates are 0.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong type, for example integer features.
-    ValueError
-        If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
-        after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------
@@ -113,32 +91,6 @@ def precise_roi_pool_backward(
     out: ArrayT | None = None,
 ) -> ArrayT:
     """Return the gradient of :func:`precise_roi_pool` with respect to the features.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
-        float16, bfloat16, float32 or float64.
-    input_shape : sequence of int
-        Shape of the features, in the order of `layout`.
-    out : ndarray, optional
-        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    rois, spatial_scale, batch_indices, layout
-        As in :func:`precise_roi_pool`.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`, in grad_output's dtype; bitwise identical for any number of threads.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`precise_roi_pool`.
-
-    See Also
-    --------
-    precise_roi_pool, precise_roi_pool_backward_rois
 
     Examples
     --------
@@ -188,29 +140,11 @@ def precise_roi_pool_backward_rois(
 
     It is the exact derivative of the forward, wherever that is differentiable.
 
-    Parameters
-    ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
-    features : ndarray
-        The maps, as in :func:`precise_roi_pool`, in grad_output's dtype.
-    rois, spatial_scale, batch_indices, layout
-        As in :func:`precise_roi_pool`.
-
     Returns
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
         else float32. If `rois` is a sequence, the rows of its arrays follow each other.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`precise_roi_pool`.
-
-    See Also
-    --------
-    precise_roi_pool, precise_roi_pool_backward
 
     Examples
     --------

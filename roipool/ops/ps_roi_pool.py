@@ -45,22 +45,10 @@ def ps_roi_pool(
     features : ndarray
         Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C), where C is a multiple of
         the number of groups; float16, bfloat16, float32 or float64.
-    rois : array_like
-        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
-        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
-        for each image.
-    output_size : int or pair of int
-        Bins of the output, (rows, columns); one int for both.
-    spatial_scale : float
-        Map cells per image pixel, for example 1/16.
     group_size : int or pair of int
         Groups of bins, (down, across); 0: as many as bins.
-    batch_indices : array_like of int, optional
-        Shape (K,): the image of each box, with `rois` of shape (K, 4).
-    layout : {"NCHW", "NHWC"}
-        Order of the axes of `features` and of the result.
-    out : ndarray, optional
-        Where to put the pooled values; of the result's shape and dtype.
+    rois, output_size, spatial_scale, batch_indices, layout, out
+        As in :func:`roi_align`.
 
     Returns
     -------
@@ -70,12 +58,8 @@ def ps_roi_pool(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type, for example integer features.
     ValueError
-        If a shape, a batch index or a value is not as described, or the number of groups does not
-        divide the channels. On a GPU batch indices are only checked after ``set_debug(True)``;
-        else such a box pools nothing.
+        If the number of groups does not divide the channels.
 
     See Also
     --------
@@ -118,34 +102,11 @@ def ps_roi_pool_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`ps_roi_pool` with respect to the features.
 
-    It is the transpose of the forward; boxes are taken in order, so that the result is bitwise
-    identical for any number of threads.
-
     Parameters
     ----------
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C / groups, rows, columns) or
         (K, rows, columns, C / groups); float16, bfloat16, float32 or float64.
-    input_shape : sequence of int
-        Shape of the features, in the order of `layout`.
-    out : ndarray, optional
-        Where to put the gradient: of `input_shape` and grad_output's dtype. It is overwritten.
-    rois, spatial_scale, group_size, batch_indices, layout
-        As in :func:`ps_roi_pool`.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`ps_roi_pool`.
-
-    See Also
-    --------
-    ps_roi_pool
 
     Examples
     --------

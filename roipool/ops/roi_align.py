@@ -201,14 +201,8 @@ def roi_align(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong type, for example int32 features.
     ValueError
-        If a shape, a batch index or a value is invalid, or `return_argmax` is given for an
-        average. On a GPU, batch indices are only checked after ``set_debug(True)``; otherwise, a
-        box with an invalid one pools nothing.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
+        If `return_argmax` is given for an average.
 
     See Also
     --------
@@ -267,38 +261,19 @@ def roi_align_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`roi_align` with respect to the features.
 
-    This is the transpose of the forward. Boxes are added in order, so the result is bitwise
-    identical for any number of threads. The average is linear in the features, so the gradient of
+    This is the transpose of the forward. The average is linear in the features, so the gradient of
     this function with respect to `grad_output` is :func:`roi_align` itself.
 
     Parameters
     ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
-        float16, bfloat16, float32 or float64.
-    input_shape : sequence of int
-        Shape of the features, in the order of `layout`.
     argmax : ndarray of int, optional
         With ``mode="max"``: the argmax that :func:`roi_align` returned.
-    out : ndarray, optional
-        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    rois, spatial_scale, sampling_ratio, aligned, mode, batch_indices, layout
-        As in :func:`roi_align`.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
 
     Raises
     ------
     TypeError, ValueError
-        As in :func:`roi_align`; also if `argmax` is missing with ``mode="max"``, is given for an
-        average, or is out of range for its bin.
-
-    See Also
-    --------
-    roi_align, roi_align_backward_rois
+        If `argmax` is missing with ``mode="max"``, is given for an average, or is out of range for
+        its bin.
 
     Examples
     --------
@@ -369,29 +344,11 @@ def roi_align_backward_rois(
     does a side that is extended to one cell (``aligned=False``). At a whole coordinate, where
     interpolation has a kink, it is the derivative to the right.
 
-    Parameters
-    ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
-    features : ndarray
-        The maps, as in :func:`roi_align`, in grad_output's dtype.
-    rois, spatial_scale, sampling_ratio, aligned, batch_indices, layout
-        As in :func:`roi_align`.
-
     Returns
     -------
     ndarray
         Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
         else float32. If `rois` is a sequence, the rows of its arrays follow each other.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`roi_align`.
-
-    See Also
-    --------
-    roi_align, roi_align_backward
 
     Examples
     --------

@@ -76,23 +76,14 @@ def roi_align_3d(
         Shape (K,): the image index of each box, for `rois` of shape (K, 6).
     layout : {"NCDHW", "NDHWC"}
         Order of the axes of `features` and of the result.
-    out : ndarray, optional
-        Array for the pooled values, with the shape and dtype of the result.
+    out
+        As in :func:`roi_align`.
 
     Returns
     -------
     ndarray
         Shape (K, C, depth, rows, columns), or (K, depth, rows, columns, C) for NDHWC, in the
         features' dtype. A bin without samples (an empty box with an adaptive grid) is 0.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong type, for example int16 features.
-    ValueError
-        If a shape, a batch index or a value is invalid.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------
@@ -135,34 +126,11 @@ def roi_align_3d_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`roi_align_3d` with respect to the features.
 
-    This is the transpose of the forward. Boxes are added in order, so the result is bitwise
-    identical for any number of threads.
-
     Parameters
     ----------
     grad_output : ndarray
         Gradient of the pooled values, shape (K, C, depth, rows, columns) or
         (K, depth, rows, columns, C); float16, bfloat16, float32 or float64.
-    input_shape : sequence of int
-        Shape of the features, in the order of `layout`.
-    out : ndarray, optional
-        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    rois, spatial_scale, sampling_ratio, aligned, batch_indices, layout
-        As in :func:`roi_align_3d`.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`roi_align_3d`.
-
-    See Also
-    --------
-    roi_align_3d, roi_align_3d_backward_rois
 
     Examples
     --------
@@ -227,8 +195,6 @@ def roi_align_3d_backward_rois(
         (K, depth, rows, columns, C).
     features : ndarray
         The volumes, as in :func:`roi_align_3d`, in grad_output's dtype.
-    rois, spatial_scale, sampling_ratio, aligned, batch_indices, layout
-        As in :func:`roi_align_3d`.
 
     Returns
     -------
@@ -236,15 +202,6 @@ def roi_align_3d_backward_rois(
         Shape (K, 6): the gradient by x1, y1, z1, x2, y2, z2 in voxels of the image; float64 for
         float64 volumes, else float32. If `rois` is a sequence, the rows of its arrays follow each
         other.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`roi_align_3d`.
-
-    See Also
-    --------
-    roi_align_3d, roi_align_3d_backward
 
     Examples
     --------

@@ -70,8 +70,6 @@ def roi_align_rotated(
         `batch_indices`; or a sequence of N arrays of shape (L, 5), one for each image.
     output_size : int or pair of int
         Bins of the output, (rows, columns); one int sets both. At most 2**31 - 1 bins.
-    spatial_scale : float
-        Map cells per image pixel, for example 1/16.
     sampling_ratio : int or pair of int
         Samples per bin, (along the height, along the width), up to 32768; 0 is adaptive: as many as
         the bin is long in map cells, rounded up, and no more than 2**22.
@@ -85,26 +83,14 @@ def roi_align_rotated(
         The unit of angles.
     batch_indices : array_like of int, optional
         Shape (K,): the image of each box, with `rois` of shape (K, 5).
-    layout : {"NCHW", "NHWC"}
-        Order of the axes of `features` and of the result.
-    out : ndarray, optional
-        Array for the pooled values, with the shape and dtype of the result.
+    spatial_scale, layout, out
+        As in :func:`roi_align`.
 
     Returns
     -------
     ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype.
         A bin without samples is 0.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong type, for example integer features.
-    ValueError
-        If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
-        after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------
@@ -155,35 +141,6 @@ def roi_align_rotated_backward(
     out: ArrayT | None = None,
 ) -> ArrayT:
     """Return the gradient of :func:`roi_align_rotated` with respect to the features.
-
-    This is the transpose of the forward. Boxes are added in order, so the result is bitwise
-    identical for any number of threads.
-
-    Parameters
-    ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
-        float16, bfloat16, float32 or float64.
-    input_shape : sequence of int
-        Shape of the features, in the order of `layout`.
-    out : ndarray, optional
-        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    rois, spatial_scale, sampling_ratio, aligned, clockwise, angle_unit, batch_indices, layout
-        As in :func:`roi_align_rotated`.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`roi_align_rotated`.
-
-    See Also
-    --------
-    roi_align_rotated, roi_align_rotated_backward_rois
 
     Examples
     --------
@@ -249,30 +206,12 @@ def roi_align_rotated_backward_rois(
     does a side that is extended to one cell (``aligned=False``). At a whole coordinate, where
     interpolation has a kink, it is the derivative to the right.
 
-    Parameters
-    ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C).
-    features : ndarray
-        The maps, as in :func:`roi_align_rotated`, in grad_output's dtype.
-    rois, spatial_scale, sampling_ratio, aligned, clockwise, angle_unit, batch_indices, layout
-        As in :func:`roi_align_rotated`.
-
     Returns
     -------
     ndarray
         Shape (K, 5): the gradient by centre x, centre y, width and height in image pixels, and by
         the angle in its unit; float64 for float64 maps, else float32. If `rois` is a sequence, the
         rows of its arrays follow each other.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`roi_align_rotated`.
-
-    See Also
-    --------
-    roi_align_rotated, roi_align_rotated_backward
 
     Examples
     --------

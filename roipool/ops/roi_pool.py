@@ -123,30 +123,10 @@ def roi_pool(
 
     Parameters
     ----------
-    features : ndarray
-        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32, float64, uint8
-        or int8.
-    rois : array_like
-        Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
-        rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
-        per image.
-    output_size : int or pair of int
-        Bins of the output, (rows, columns); one int sets both.
-    spatial_scale : float
-        Map cells per image pixel, for example 1/16.
-    batch_indices : array_like of int, optional
-        Shape (K,): the image index of each box, for `rois` of shape (K, 4).
-    layout : {"NCHW", "NHWC"}
-        Order of the axes of `features` and of the result.
     return_argmax : bool
         Also return the argmax, which the backward needs.
-    dtype : str or dtype, optional
-        Output dtype of uint8 and int8 features: float16, bfloat16, float32 (the default), float64,
-        or the features' own. Values are computed in float32; bytes are then rounded half to even,
-        and limited to what they can hold, with 0 for NaN. Other features have only their own.
-    out : ndarray, optional
-        Array for the pooled values, with the shape and dtype of the result.
+    features, rois, output_size, spatial_scale, batch_indices, layout, dtype, out
+        As in :func:`roi_align`.
 
     Returns
     -------
@@ -158,16 +138,6 @@ def roi_pool(
         Only with `return_argmax`. Same shape, int32 (int64 if H*W exceeds 2**31 - 1): the index
         ``y * W + x`` of the largest cell, the first in row order of equal cells; -1 for a bin
         without cells or with only NaN.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong type, for example int32 features.
-    ValueError
-        If a shape, a batch index or a value is invalid. On a GPU, batch indices are only checked
-        after ``set_debug(True)``; otherwise, a box with an invalid one pools nothing.
-    MemoryError
-        If the result, or memory for the computation, cannot be allocated.
 
     See Also
     --------
@@ -212,38 +182,19 @@ def roi_pool_backward(
 ) -> ArrayT:
     """Return the gradient of :func:`roi_pool` with respect to the features.
 
-    The gradient of a pooled value goes to the cell that its argmax names. Boxes are added in order,
-    so the result is bitwise identical for any number of threads.
+    The gradient of a pooled value goes to the cell that its argmax names.
 
     Parameters
     ----------
-    grad_output : ndarray
-        Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
-        float16, bfloat16, float32 or float64.
     argmax : ndarray of int
         Same shape: the argmax that :func:`roi_pool` returned.
     rois : array_like
         The boxes, as in :func:`roi_pool`; only their batch indices are used.
-    input_shape : sequence of int
-        Shape of the features, in the order of `layout`.
-    out : ndarray, optional
-        Array for the gradient, of shape `input_shape` and grad_output's dtype. It is overwritten.
-    batch_indices, layout
-        As in :func:`roi_pool`.
-
-    Returns
-    -------
-    ndarray
-        Shape `input_shape`, in grad_output's dtype, summed in float32 (float64 for float64).
 
     Raises
     ------
-    TypeError, ValueError
-        As in :func:`roi_pool`; also if `argmax` is out of range for the map.
-
-    See Also
-    --------
-    roi_pool
+    ValueError
+        If `argmax` is out of range for the map.
 
     Examples
     --------

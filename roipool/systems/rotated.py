@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from roipool.compat import detectron2, mmcv, mxnet, openvino
+from roipool.compat import _detectron2_rotated, mmcv, mxnet, openvino
 from roipool.reference import ROI_ALIGN
 from roipool.systems import boxes, core
 from roipool.systems.case import Case
@@ -137,7 +137,7 @@ _MMCV_RIROI = _row(
 _DETECTRON2 = _row(
     "compat.detectron2.ROIAlignRotated.forward",
     "compat.detectron2.ROIAlignRotated.backward",
-    names_of(detectron2.ROTATED_FORM),
+    names_of(_detectron2_rotated.FORM),
     options=("spatial_scale", "sampling_ratio"),
     boxes=_in_degrees,
     oracle=Oracle(_ALIGN_BY_DEGREES, _asks_for(aligned=True, **_DEGREES)),

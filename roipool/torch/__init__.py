@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import torch
 
-from roipool import _front_ends
+from roipool import _arguments, _front_ends
+from roipool.torch import _library as _library  # registers operators
 from roipool.torch import nn
 from roipool.torch._calls import call as call
 from roipool.torch._detectron2 import override_detectron2
+from roipool.torch._namespace import DTYPES
 from roipool.torch._onnx import onnx_translations
 from roipool.torch._torchvision import override_torchvision
 
+_arguments.SYMBOLS.add(torch.SymInt)
+_arguments.DTYPE_NAMES.update({dtype: name for name, dtype in DTYPES.items()})
 _front_ends.serve((torch.Tensor, torch.nn.Parameter), __name__)
 
 __all__ = ["nn", "onnx_translations", "override_detectron2", "override_torchvision"]

@@ -39,7 +39,6 @@ from torch.autograd import forward_ad
 from roipool._errors import with_name
 from roipool.torch import _batching
 from roipool.torch._families import FAMILIES, Family, Settings
-from roipool.torch._fast_path import FastAverage
 from roipool.torch._memory import are_channels_last
 from roipool.torch._operators import LIBRARY, forward_mode_computed
 
@@ -67,26 +66,6 @@ def call(verb: str, settings: Settings, *tensors: Any) -> Any:
     return run(verb, settings, *tensors)
 
 
-def call_fast(
-    fast: FastAverage, settings: Settings, features: Tensor, boxes: Tensor
-) -> Tensor | None:
-    """Return the average of one map for a table of boxes, or None if the call needs `call`."""
-    if (
-        not (type(features) is type(boxes) is Tensor)
-        or _C._len_torch_dispatch_stack()
-        or _C._is_tracing()
-        or _C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-    ):
-        return None
-    if (features.requires_grad or boxes.requires_grad) and torch.is_grad_enabled():
-        pooled: Tensor = Average.apply_plainly(settings, boxes, None, None, features)
-        return pooled
-    if torch.autograd._profiler_enabled():
-        return recorded(settings.family, "average", fast, features, boxes)
-    return fast(features, boxes)
-
-
 def run(verb: str, settings: Settings, *tensors: Any) -> Any:
     """Compute a verb without derivatives.
 
@@ -99,15 +78,18 @@ def run(verb: str, settings: Settings, *tensors: Any) -> Any:
                 return by_operator(verb, settings, *tensors)
         compute = family.kernels[verb, device]
         if torch.autograd._profiler_enabled():
-            return recorded(family, verb, compute, settings, *tensors)
+            return recorded(verb, settings, compute, settings, *tensors)
         return compute(settings, *tensors)
     except (TypeError, ValueError) as error:
         raise with_name(error, settings.operation) from None
 
 
-def recorded(family: Family, verb: str, compute: Callable[..., Any], *args: Any) -> Any:
-    """Compute within a profiler event with the operator's name, like the dispatcher."""
-    with torch.profiler.record_function(family.overloads[verb]._schema.name):
+def recorded(verb: str, settings: Settings, compute: Callable[..., Any], *args: Any) -> Any:
+    """Compute within a profiler event with the name of the operation."""
+    name, (_, *parts) = settings.operation, verb.split("_")
+    if "_backward" not in name:
+        name = "_".join((name, *parts))
+    with torch.profiler.record_function(f"roipool::{name}"):
         return compute(*args)
 
 
@@ -200,9 +182,9 @@ class Average(Differentiable):
         levels: Tensor | None,
         *maps: Tensor,
     ) -> Sequence[Tensor | None]:
-        family, placing, size, *_ = settings
         shapes = tuple(map(SHAPE, maps))
-        ctx.settings = Settings(family, placing, size, 0.0, shapes, are_channels_last(maps))
+        last = are_channels_last(maps)
+        ctx.settings = settings._replace(filling=0.0, shapes=shapes, channels_last=last)
         by_boxes = ctx.needs[1] and ctx.settings.moves_with_boxes
         return boxes, indices, levels, *(maps if by_boxes else ())
 

@@ -140,8 +140,7 @@ def _fold_into_rows(
     if any(maps_have_batch):
         images = maps[maps_have_batch.index(True)].shape[1]
         maps = tuple([to_rows(each, batch, has) for each, has in both[singles:]])
-    size = settings.size if result == "pooled" else arrays[0].shape[-2:]
-    columns = settings.family.columns(boxes, indices, size)
+    columns = boxes.shape[-1] - (indices is None)
     rows = to_boxes(boxes, indices, batch, has_batch[:2], columns, images)
     own = None if levels is None else to_rows(levels, batch, has_batch[2])
     shapes = tuple([(batch * n, c, h, w) for n, c, h, w in settings.shapes])
@@ -160,15 +159,15 @@ def one_by_one(family: Family, verb: str) -> Call:
 
     def computed(*args: Any) -> Any:
         settings, boxes, indices, levels, *arrays = family.from_operator(verb, args)
-        scales = family.scales(settings.placing)
-        parts, every = [], [torch.nonzero(levels == level)[:, 0] for level in range(len(scales))]
+        maps = range(len(settings.scales))
+        parts, every = [], [torch.nonzero(levels == level)[:, 0] for level in maps]
         for level, rows in enumerate(every):
-            own = family.of_one_map(settings, level)
+            own = settings.of_one_map(level)
             single = own.family
             grads = [each.index_select(0, rows) for each in arrays[: names.count("grad_output")]]
-            maps = arrays[len(grads) :][level : level + 1]
+            own_map = arrays[len(grads) :][level : level + 1]
             at = _rows_of(rows, boxes, indices)
-            given = single.to_operator(verb, own, *at, None, *grads, *maps)
+            given = single.to_operator(verb, own, *at, None, *grads, *own_map)
             parts.append(single.overloads[verb](*given))
         if result == "features":
             return parts

@@ -14,7 +14,8 @@ from roipool._errors import with_name
 from roipool._gradients import published_of, refuse_gradients
 from roipool._kept import compute_and_keep
 from roipool._pooling import LAST
-from roipool.torch._operations import FUNCTIONS
+from roipool.torch._core import checked_arguments, is_of_core
+from roipool.torch._families import PUBLIC
 from roipool.torch._small_calls import small_call
 
 Function = Callable[..., Any]
@@ -24,8 +25,6 @@ _kept: dict[Function, KeptCalls] = {}
 
 def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a public function; errors begin with its name."""
-    if function.__name__ in FUNCTIONS and function.__module__.startswith("roipool.ops."):
-        return FUNCTIONS[function.__name__](*args, **kwargs)
     if torch.compiler.is_dynamo_compiling():
         from roipool.torch._tracing import call_in_trace  # imports Dynamo
 
@@ -43,8 +42,11 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:
     """Compute a function with all checks."""
+    PUBLIC.name = function.__name__
     try:
-        if torch.is_grad_enabled():
+        if is_of_core(function):
+            args, kwargs = checked_arguments(function, args, kwargs)
+        elif torch.is_grad_enabled():
             refuse_gradients(function, args, kwargs, _requires_gradient)
         published = published_of(function)
         if published is not None:

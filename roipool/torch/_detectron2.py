@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import importlib
 from contextlib import ExitStack, suppress
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from roipool.torch._families import FAMILIES, Settings
-from roipool.torch._kernels import average, average_backward
+from roipool.compat import _detectron2_rotated as compat
 from roipool.torch._mask_overrides import replace_masks_of_detectron2
-from roipool.torch._memory import Bridge, is_channels_last
 from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
 
-ROTATED = FAMILIES["roi_align_rotated"]
-
-
-# ---- detectron2's operators, in terms of roipool's
-
-
-def _boxes(rois: Tensor) -> tuple[Tensor, Tensor, None]:
-    """Return boxes, batch indices, which detectron2 cuts to whole numbers, and no levels."""
-    return rois[:, 1:], rois[:, 0].trunc(), None
-
-
-def _placing(spatial_scale: float, sampling_ratio: int) -> tuple[Any, ...]:
-    """Return the options that place samples: aligned boxes, counter-clockwise angles in degrees."""
-    samples = (max(sampling_ratio, 0),) * 2
-    return spatial_scale, samples, True, False, "degrees"
+# ---- detectron2's operators, in terms of roipool's functions
 
 
 def roi_align_rotated_forward(
-    bridge: Bridge,
     input: Tensor,
     rois: Tensor,
     spatial_scale: float,
@@ -42,13 +24,11 @@ def roi_align_rotated_forward(
     sampling_ratio: int,
 ) -> Tensor:
     """Compute ``detectron2::roi_align_rotated_forward``."""
-    placing = _placing(spatial_scale, sampling_ratio)
-    settings = Settings(ROTATED, placing, (pooled_height, pooled_width))
-    return average(bridge, settings, *_boxes(rois), input)
+    size = (pooled_height, pooled_width)
+    return compat.roi_align_rotated(input, rois, size, spatial_scale, sampling_ratio)
 
 
 def roi_align_rotated_backward(
-    bridge: Bridge,
     grad: Tensor,
     rois: Tensor,
     spatial_scale: float,
@@ -61,14 +41,8 @@ def roi_align_rotated_backward(
     sampling_ratio: int,
 ) -> Tensor:
     """Compute ``detectron2::roi_align_rotated_backward``."""
-    settings = Settings(
-        ROTATED,
-        _placing(spatial_scale, sampling_ratio),
-        shapes=((batch_size, channels, height, width),),
-        channels_last=is_channels_last(grad),
-    )
-    (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
-    return gradient
+    shape = (batch_size, channels, height, width)
+    return compat.roi_align_rotated_backward(grad, rois, shape, spatial_scale, sampling_ratio)
 
 
 KERNELS: Kernels = {

@@ -1,39 +1,24 @@
-"""Families of operators: one per operation, with a common order of arguments.
+"""Families of operators, which compute averages and maxima for any request to an engine.
 
 Every function of this package, except the operators themselves, has the same arguments: the
-settings, boxes, indices, levels, and then tensors of maps or pooled values. One map is a pyramid of
-one, without levels. Operators have the arguments of their schemas: :meth:`Family.to_operator` and
-:meth:`Family.from_operator` translate.
+settings, boxes, indices, levels, and then tensors of maps or pooled values. Operators have the
+arguments of their schemas: :meth:`Family.to_operator` and :meth:`Family.from_operator` translate.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
 from roipool import _arguments as check
 from roipool import _cpu
-from roipool._arguments import Form, Regions
+from roipool._arguments import Regions
 from roipool._arrays import LIBRARY_OF, NUMPY
-from roipool._definitions import (
-    MOVES_WITH_BOXES,
-    OPS,
-    PYRAMID_OPS,
-    VOLUME_OPS,
-    Definition,
-    Depth,
-    Op,
-    Variant,
-)
-from roipool._dtypes import FLOATS_AND_BYTES
+from roipool._definitions import MOVES_WITH_BOXES, Definition, Depth
 from roipool._layout import Shape4
 from roipool._pooling import MaxRules, Pooling
-from roipool._requests import numpy_functions
 
 
 class Verb(NamedTuple):
@@ -61,6 +46,32 @@ VERBS = {
 }
 
 
+class _Public(threading.local):
+    """The public function that this thread computes, whose name errors begin with."""
+
+    name = ""
+
+
+PUBLIC = _Public()
+
+# The arguments of operators that place bins and samples, with their types in a schema.
+PLACING = {
+    "definition": "str",
+    "scales": "float[]",
+    "sampling": "int[]",
+    "aligned": "bool",
+    "angle_scale": "float",
+    "offset_factor": "float",
+    "group_size": "int[]",
+    "depth": "SymInt[]",
+    "depth_scales": "float[]",
+    "lowest": "float",
+    "argmax_is_cell": "bool",
+    "outside_is_zero": "bool",
+    "nan_restarts": "bool",
+}
+
+
 class Settings(NamedTuple):
     """The arguments of a computation that are not tensors.
 
@@ -69,7 +80,7 @@ class Settings(NamedTuple):
     family : Family
         The family of its operators.
     placing : tuple
-        The values of the family's `placing`.
+        The values of `PLACING`.
     size : tuple of int
         For a forward: the number of bins.
     filling : float
@@ -78,6 +89,11 @@ class Settings(NamedTuple):
         For a gradient with respect to the features: their shapes, as (N, C, H, W).
     channels_last : bool
         For a gradient with respect to the features: whether it is stored channels last.
+    function : str
+        The name of the public function that makes the request, if it is known, for messages.
+    cuts : bool
+        Whether batch indices in the first column of boxes are cut to whole numbers. Only small
+        calls have such.
     """
 
     family: Family
@@ -86,94 +102,83 @@ class Settings(NamedTuple):
     filling: float = 0.0
     shapes: tuple[Shape4, ...] = ()
     channels_last: bool = False
-
-    @property
-    def of_tangent(self) -> Settings:
-        """The settings for a tangent of the maps: bins outside the maps have the tangent 0."""
-        return self._replace(filling=0.0)
-
-    @property
-    def moves_with_boxes(self) -> bool:
-        """Whether pooled values follow the boxes, rather than jump from cell to cell."""
-        return self.family.moves_with_boxes(self.placing)
+    function: str = ""
+    cuts: bool = False
 
     @property
     def operation(self) -> str:
-        """The name of the operation, for messages."""
-        return self.family.operation(self.placing)
+        """The name of the public function or of the definition, for messages."""
+        return self.function or str(self.placing[0])
+
+    @property
+    def scales(self) -> Sequence[float]:
+        """The scale of each map."""
+        scales: Sequence[float] = self.placing[1]
+        return scales
+
+    @property
+    def group_size(self) -> tuple[int, int]:
+        """Groups of bins, down and across, 0 for as many as bins."""
+        down, across = self.placing[6]
+        return down, across
 
     @property
     def rules(self) -> MaxRules:
         """The options of a maximum."""
-        return self.family.rules(self.placing)
+        return MaxRules(*self.placing[-len(MaxRules._fields) :])
+
+    @property
+    def definition(self) -> Definition:
+        """Where bins and samples lie; of a pyramid, those of the first map."""
+        name, (scale, *_), sampling, aligned, angle, offset, groups, sizes, scales, *_ = (
+            self.placing
+        )
+        depth = Depth(*sizes, *scales) if sizes else None
+        return Definition(
+            name, scale, tuple(sampling), aligned, angle, offset, tuple(groups), depth
+        )
+
+    @property
+    def moves_with_boxes(self) -> bool:
+        """Whether pooled values follow the boxes, rather than jump from cell to cell."""
+        return self.placing[0] in MOVES_WITH_BOXES
+
+    def of_one_map(self, level: int) -> Settings:
+        """Return the settings of a call on one map of a pyramid."""
+        name, scales, *others = self.placing
+        return self._replace(
+            family=AVERAGE,
+            placing=(name, scales[level : level + 1], *others),
+            shapes=self.shapes[level : level + 1],
+        )
 
     def refusal(self, what: str) -> NotImplementedError:
         """Return the error for a derivative that no kernel computes."""
         return NotImplementedError(f"{self.operation}: roipool computes no {what}")
 
 
-# The type of an operator's argument, for that of a public function's.
-SCHEMA_TYPES = {
-    "float": "float",
-    "Sequence[float]": "float[]",
-    "Sequence[int]": "int[]",
-    "int | Sequence[int]": "int[2]",
-    "int": "SymInt",
-    "bool": "bool",
-    "str": "str",
-}
-
-CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "float": check.real_number,
-    "Sequence[float]": lambda name, value: check.scales(
-        name, value, len(check.sequence(name, value))
-    ),
-    "Sequence[int]": check.sampling_triple,
-    "int | Sequence[int]": check.sampling_pair,
-    "int": check.whole_number,
-    "bool": check.flag,
-    "str": lambda name, value: value,  # the definition checks it
-}
-
-
 class Family:
-    """The operators of an operation that computes an average, or a maximum.
+    """The operators that compute averages or maxima for any request to an engine.
+
+    Boxes are as engines read them, with the offsets of moved bins behind them. A batch index that
+    names no image is a box that pools nothing: who makes the request has checked it.
 
     Attributes
     ----------
-    op : Op
-        The operation.
+    name : str
+        What the operators' names begin with.
     is_maximum : bool
         Whether the forward gives a maximum and its argmax.
     is_pyramid : bool
         Whether operators take a list of maps, and the level of each box.
-    name : str
-        What the operators' names begin with.
-    placing : mapping of str to str
-        The arguments that place bins and samples, and their types.
-    define : callable
-        Returns the definition of their values; of a pyramid, that of a map of one scale.
     overloads : mapping of str to callable
         The operators, by verb.
     kernels : mapping of tuple of str to callable
         What computes a verb for plain tensors, by verb and kind of device.
     """
 
-    def __init__(self, op: Op, is_maximum: bool) -> None:
-        module = numpy_functions(op)
-        averages = [each for each in op.variants.values() if not each.has_argmax]
-        self.op = op
-        self.is_maximum = is_maximum
-        self.is_pyramid = op.forward in PYRAMID_OPS
-        self.name = f"{op.forward}_max" if is_maximum and averages else op.forward
-        self.max_rules: MaxRules = getattr(module, "RULES", MaxRules())
-        self.define = module.definition
-        parameters = inspect.signature(module.definition).parameters
-        self.placing = {name: str(each.annotation) for name, each in parameters.items()}
-        if self.is_pyramid:
-            types = {"spatial_scales": "Sequence[float]", **self.placing}
-            self.placing = {name: types[name] for name in op.placing}
-        self._by_numbers = {each.by_numbers for each in op.variants.values()} - {None}
+    def __init__(self, name: str, *, is_maximum: bool = False, is_pyramid: bool = False) -> None:
+        self.name, self.is_maximum, self.is_pyramid = name, is_maximum, is_pyramid
         self.overloads: dict[str, Any] = {}
         self.kernels: dict[tuple[str, str], Callable[..., Any]] = {}
 
@@ -182,95 +187,47 @@ class Family:
         """The operators' names, by verb."""
         kind = "maximum" if self.is_maximum else "average"
         names = {kind: self.name, f"{kind}_backward": f"{self.name}_backward"}
-        by_numbers = self.op.backward_boxes or self.op.backward_offsets
-        if not self.is_maximum and by_numbers is not None:
-            names["average_backward_boxes"] = by_numbers
+        if not self.is_maximum:
+            names["average_backward_boxes"] = f"{self.name}_backward_boxes"
         return names
 
-    # ---- What the arguments mean
-
-    def settings(self, placing: Sequence[Any], size: Any = (1, 1), filling: Any = 0.0) -> Settings:
-        """Return the settings, checked.
-
-        Under torch.compile, sizes may be SymInts: they are only brought into the form of the
-        operator's schema. The operator checks them, when the program is traced and when it runs.
-        """
-        if any(isinstance(each, Tensor) for each in (size, *placing, filling)):
-            raise TypeError("only maps, boxes and indices may be tensors")
-        named = zip(self.placing.items(), placing, strict=True)
-        if torch.compiler.is_compiling():
-            values = [
-                as_pair(value) if kind == "int | Sequence[int]" else value
-                for (_, kind), value in named
-            ]
-            return Settings(self, tuple(values), as_pair(size), filling)
-        values = [CHECKS[kind](name, value) for (name, kind), value in named]
-        if not self.is_pyramid:
-            self.define(*values)
-        if self.op.filling is not None:
-            filling = check.any_float(self.op.filling, filling)
-        return Settings(self, tuple(values), check.size_pair(self.op.size, size), filling)
-
-    def definition(self, placing: Sequence[Any]) -> Definition:
-        """Return the definition; of a pyramid, that of the first map."""
-        if self.is_pyramid:
-            (scale, *_), *placing = placing
-            placing = (scale, *placing)
-        definition: Definition = self.define(*placing)
-        return definition
-
-    def operation(self, placing: Sequence[Any]) -> str:
-        """Return the name of the operation, for messages."""
-        return self.op.forward
-
-    def rules(self, placing: Sequence[Any]) -> MaxRules:
-        """Return the options of a maximum."""
-        return self.max_rules
-
-    def scales(self, placing: Sequence[Any]) -> Sequence[float]:
-        """Return the scale of each map of a pyramid."""
-        scales: Sequence[float] = placing[0]
-        return scales
-
-    def columns(self, boxes: Tensor, indices: Tensor | None, size: Sequence[int]) -> int:
-        """Return the numbers of a box without its batch index, for so many rows and columns."""
-        return self.op.form.numbers(size)
-
-    def regions(
-        self, table: Any, indices: Any, images: int, dtype: Any, size: tuple[int, int]
-    ) -> Regions:
-        """Return boxes as engines read them; of moved bins, `size` rows and columns."""
-        form = self.op.form
-        first = table.shape[1] - form.numbers(size)
-        regions = form.read(table[:, : first + len(form.columns)], indices, images, dtype, form)
-        if form.offsets is None:
-            return regions
-        return regions._replace(boxes=check.coordinates(table[:, first:], dtype))
-
-    def levels(self, levels: Any, boxes: int, maps: int) -> Any:
-        """Return for each box the index of its map, checked."""
-        return check.levels("levels", levels, boxes, maps)
-
-    def of_one_map(self, settings: Settings, level: int) -> Settings:
-        """Return the settings of a call on one map of a pyramid."""
-        (variant,) = self.op.variants.values()
-        scales, *placing = settings.placing
-        return settings._replace(
-            family=FAMILIES[variant.definition],
-            placing=(scales[level], *placing),
-            shapes=settings.shapes[level : level + 1],
+    def settings_of(self, pooling: Pooling) -> Settings:
+        """Return the settings for a request of this thread's public function to an engine."""
+        definition = pooling.definition
+        depth: tuple[Any, ...] = definition.depth or ()
+        placing = (
+            definition.name,
+            pooling.map_scales,
+            definition.sampling,
+            definition.aligned,
+            definition.angle_scale,
+            definition.offset_factor,
+            definition.group_size,
+            depth[:3],
+            depth[3:],
+            *pooling.rules,
+        )
+        return Settings(
+            self, placing, pooling.output_size, pooling.empty_value, function=PUBLIC.name
         )
 
-    def group_size(self, placing: Sequence[Any]) -> tuple[int, int]:
-        """Return the groups of bins, down and across, 0 for as many as bins; unchecked."""
-        if not self.op.is_position_sensitive:
-            return (1, 1)
-        down, across = placing[list(self.placing).index("group_size")]
-        return down, across
+    def regions(
+        self, table: Any, indices: Any, images: int, dtype: Any, *, cuts: bool = False
+    ) -> Regions:
+        """Return boxes as engines read them; an index of no image becomes -1.
 
-    def moves_with_boxes(self, placing: Sequence[Any]) -> bool:
-        """Return whether pooled values follow the boxes, rather than jump from cell to cell."""
-        return self.definition(placing).name in self._by_numbers
+        A table without indices has them in its first column, which must name images: small calls
+        give their table as it is. `cuts` says that they are cut to whole numbers.
+        """
+        if indices is None:
+            numbers, wrong = _cpu.whole_numbers(table[:, 0], images, cuts)
+            if wrong >= 0:
+                raise UnknownImageError
+            return Regions(check.coordinates(table[:, 1:], dtype), numbers)
+        library = LIBRARY_OF[type(indices)] or NUMPY
+        if library is NUMPY:
+            indices, _ = _cpu.whole_numbers(indices, images, False)
+        return Regions(check.coordinates(table, dtype), indices)
 
     # ---- Arguments in the order of the operators
 
@@ -279,7 +236,7 @@ class Family:
     ) -> tuple[Any, ...]:
         """Return the arguments of an operator."""
         names, result = VERBS[verb]
-        _, placing, size, filling, shapes, channels_last = settings
+        _, placing, size, filling, shapes, channels_last, *_ = settings
         if self.is_pyramid and names[-1] == "features":
             arrays = (*arrays[: len(names) - 1], list(arrays[len(names) - 1 :]))
         at = (boxes, indices, levels) if self.is_pyramid else (boxes, indices)
@@ -288,8 +245,7 @@ class Family:
         if result == "features":
             sizes = [size for shape in shapes for size in shape]
             return (*arrays, *at, sizes, channels_last, *placing)
-        fillings = () if self.op.filling is None else (filling,)
-        return (*arrays, *at, size, *placing, *fillings)
+        return (*arrays, *at, size, *placing, filling)
 
     def tensors_of_operator(self, verb: str, args: Sequence[Any]) -> tuple[Any, ...]:
         """Return boxes, indices, levels and other tensors among an operator's arguments.
@@ -302,6 +258,12 @@ class Family:
         if isinstance(arrays[-1], (list, tuple)):
             arrays = (*arrays[:-1], *arrays[-1])
         return boxes, indices, levels, *arrays
+
+    def operation_among(self, verb: str, args: Sequence[Any]) -> str:
+        """Return the name of the definition among an operator's arguments."""
+        names, result = VERBS[verb]
+        tensors = len(names) + (3 if self.is_pyramid else 2)
+        return str(args[tensors + {"pooled": 1, "features": 2, "boxes": 0}[result]])
 
     def from_operator(self, verb: str, args: Sequence[Any]) -> tuple[Any, ...]:
         """Return the settings, boxes, indices, levels and other tensors of an operator."""
@@ -318,8 +280,15 @@ class Family:
         _, by_boxes, _, _, *by_arrays = gradients
         tensors = self.to_operator(verb, Settings(self, ()), by_boxes, None, None, *by_arrays)
         count = len(VERBS[verb].arrays) + 1
-        arguments = len(self.overloads[verb]._schema.arguments)
-        return (*tensors[:count], *(None,) * (arguments - count))
+        arguments = self.overloads[verb]._schema.arguments
+        found = (*tensors[:count], *(None,) * (len(arguments) - count))
+        if not self.is_pyramid:
+            return found
+        # Beside lists of maps, torch takes empty lists for such, too.
+        return tuple(
+            [] if argument.name in ("depth", "depth_scales") else each
+            for argument, each in zip(arguments, found, strict=True)
+        )
 
     def to_results(self, verb: str, results: Any) -> Any:
         """Return an operator's results; the gradient of a single map is not in a list."""
@@ -335,19 +304,19 @@ class Family:
 
     def schema(self, verb: str) -> str:
         """Return the schema of an operator."""
-        op, (names, result) = self.op, VERBS[verb]
+        names, result = VERBS[verb]
         features = "Tensor[]" if self.is_pyramid else "Tensor"
         parts = [f"{features if name == 'features' else 'Tensor'} {name}" for name in names]
-        parts += [f"Tensor {op.boxes}", f"Tensor? {op.indices}"]
+        parts += ["Tensor boxes", "Tensor? batch_indices"]
         parts += ["Tensor levels"] if self.is_pyramid else []
         if result == "pooled":
-            parts.append(f"SymInt[2] {op.size}")
+            parts.append("SymInt[2] output_size")
         if result == "features":
             shapes = "SymInt[] input_shapes" if self.is_pyramid else "SymInt[4] input_shape"
             parts += [shapes, "bool channels_last"]
-        parts += [f"{SCHEMA_TYPES.get(kind, kind)} {name}" for name, kind in self.placing.items()]
-        if result == "pooled" and op.filling is not None:
-            parts.append(f"float {op.filling}")
+        parts += [f"{kind} {name}" for name, kind in PLACING.items()]
+        if result == "pooled":
+            parts.append("float empty_value")
         returns = features if result == "features" else "Tensor"
         returns = "(Tensor, Tensor)" if verb == "maximum" else returns
         return f"{self.names[verb]}({', '.join(parts)}) -> {returns}"
@@ -358,8 +327,8 @@ def _settings_of_values(family: Family, verb: str, values: tuple[Any, ...]) -> S
     """Return the settings from the arguments of an operator that are not tensors."""
     result = VERBS[verb].result
     if result == "pooled":
-        places = len(family.placing) + 1
-        return Settings(family, values[1:places], values[0], *values[places:])
+        size, *placing, filling = values
+        return Settings(family, tuple(placing), size, filling)
     if result == "features":
         sizes, channels_last, *placing = values
         shapes = tuple(four_by_four(sizes))
@@ -370,26 +339,21 @@ def _settings_of_values(family: Family, verb: str, values: tuple[Any, ...]) -> S
 @functools.lru_cache(maxsize=1024)
 def pooling_of(
     family: Family,
-    channels_last: bool,
-    size: tuple[int, int],
     placing: tuple[Any, ...],
+    size: tuple[int, int],
     filling: float = 0.0,
+    channels_last: bool = False,
 ) -> Pooling:
     """Return an engine's request."""
-    scales = tuple(family.scales(placing)) if family.is_pyramid else ()
+    settings = Settings(family, placing)
     return Pooling(
-        family.definition(placing),
-        check.size_pair(family.op.size, size),
+        settings.definition,
+        check.size_pair("output_size", size),
         "NHWC" if channels_last else "NCHW",
         filling,
-        family.rules(placing),
-        scales,
+        settings.rules,
+        tuple(settings.scales) if family.is_pyramid else (),
     )
-
-
-def as_pair(value: Any) -> Any:
-    """Return one number for both axes as a pair."""
-    return tuple(value) if isinstance(value, (list, tuple)) else (value, value)
 
 
 def four_by_four(sizes: Sequence[int]) -> list[Shape4]:
@@ -403,155 +367,7 @@ class UnknownImageError(Exception):
     """A batch index of a small call names no image: the general path says what is wrong."""
 
 
-class AnyFamily(Family):
-    """The operators that compute any request to an engine, whose numbers are their arguments.
-
-    Boxes are as engines read them, with the offsets of moved bins behind them. A batch index that
-    names no image is a box that pools nothing: who makes the request has checked it.
-    """
-
-    def __init__(self, name: str, *, is_maximum: bool = False, is_pyramid: bool = False) -> None:
-        variant = Variant(name, has_argmax=is_maximum, by_boxes=None if is_maximum else name)
-        form = Form(boxes="boxes", columns=())
-        filling = "empty_value"
-        self.op = Op(
-            name, {"any": variant}, (), form=form, filling=filling, dtypes=FLOATS_AND_BYTES
-        )
-        self.is_maximum, self.is_pyramid, self.name = is_maximum, is_pyramid, name
-        self.placing = PLACING_OF_ANY
-        self.overloads = {}
-        self.kernels = {}
-
-    @property
-    def names(self) -> dict[str, str]:
-        """The operators' names, by verb."""
-        kind = "maximum" if self.is_maximum else "average"
-        names = {kind: self.name, f"{kind}_backward": f"{self.name}_backward"}
-        if not self.is_maximum:
-            names["average_backward_boxes"] = f"{self.name}_backward_boxes"
-        return names
-
-    def settings_of(self, pooling: Pooling, shapes: Sequence[Shape4] = ()) -> Settings:
-        """Return the settings for a request to an engine."""
-        definition, rules = pooling.definition, pooling.rules
-        depth: tuple[Any, ...] = definition.depth or ()
-        placing = (
-            definition.name,
-            pooling.map_scales,
-            definition.sampling,
-            definition.aligned,
-            definition.angle_scale,
-            definition.offset_factor,
-            definition.group_size,
-            depth[:3],
-            depth[3:],
-            *rules,
-        )
-        return Settings(self, placing, pooling.output_size, pooling.empty_value, tuple(shapes))
-
-    def definition(self, placing: Sequence[Any]) -> Definition:
-        """Return the definition; of a pyramid, that of the first map."""
-        name, (scale, *_), sampling, aligned, angle, offset, groups, sizes, scales, *_ = placing
-        depth = Depth(*sizes, *scales) if sizes else None
-        return Definition(
-            name, scale, tuple(sampling), aligned, angle, offset, tuple(groups), depth
-        )
-
-    def operation(self, placing: Sequence[Any]) -> str:
-        """Return the name of the definition, for messages."""
-        return str(placing[0])
-
-    def rules(self, placing: Sequence[Any]) -> MaxRules:
-        """Return the options of a maximum."""
-        return MaxRules(*placing[-len(MaxRules._fields) :])
-
-    def scales(self, placing: Sequence[Any]) -> Sequence[float]:
-        """Return the scale of each map of a pyramid."""
-        scales: Sequence[float] = placing[1]
-        return scales
-
-    def columns(self, boxes: Tensor, indices: Tensor | None, size: Sequence[int]) -> int:
-        """Return the numbers of a box without its batch index."""
-        return boxes.shape[-1] - (indices is None)
-
-    def operator_gradients(self, verb: str, gradients: Sequence[Any]) -> tuple[Any, ...]:
-        """Reorder gradients; beside lists of maps, torch takes empty lists for such, too."""
-        found = super().operator_gradients(verb, gradients)
-        if not self.is_pyramid or "features" not in VERBS[verb].arrays:
-            return found
-        names = [each.name for each in self.overloads[verb]._schema.arguments]
-        return tuple(
-            [] if name in ("depth", "depth_scales") else each
-            for name, each in zip(names, found, strict=True)
-        )
-
-    def regions(
-        self, table: Any, indices: Any, images: int, dtype: Any, size: tuple[int, int]
-    ) -> Regions:
-        """Return boxes as engines read them; an index of no image becomes -1.
-
-        A table without indices has them in its first column, cut to whole numbers, which must name
-        images: small calls give their table as it is.
-        """
-        if indices is None:
-            numbers, wrong = _cpu.whole_numbers(table[:, 0], images, True)
-            if wrong >= 0:
-                raise UnknownImageError
-            return Regions(check.coordinates(table[:, 1:], dtype), numbers)
-        library = LIBRARY_OF[type(indices)] or NUMPY
-        if library is NUMPY:
-            indices, _ = _cpu.whole_numbers(indices, images, False)
-        return Regions(check.coordinates(table, dtype), indices)
-
-    def levels(self, levels: Any, boxes: int, maps: int) -> Any:
-        """Return for each box the index of its map; one that names none pools nothing."""
-        library = LIBRARY_OF[type(levels)] or NUMPY
-        return library.table(levels, check.INT64)
-
-    def of_one_map(self, settings: Settings, level: int) -> Settings:
-        """Return the settings of a call on one map of a pyramid."""
-        name, scales, *others = settings.placing
-        return settings._replace(
-            family=ANY_AVERAGE,
-            placing=(name, scales[level : level + 1], *others),
-            shapes=settings.shapes[level : level + 1],
-        )
-
-    def group_size(self, placing: Sequence[Any]) -> tuple[int, int]:
-        """Return the groups of bins, down and across, 0 for as many as bins."""
-        down, across = placing[6]
-        return down, across
-
-    def moves_with_boxes(self, placing: Sequence[Any]) -> bool:
-        """Return whether pooled values follow the boxes, rather than jump from cell to cell."""
-        return placing[0] in MOVES_WITH_BOXES
-
-
-# The arguments of operators of any request, with their types in a schema.
-PLACING_OF_ANY = {
-    "definition": "str",
-    "scales": "float[]",
-    "sampling": "int[]",
-    "aligned": "bool",
-    "angle_scale": "float",
-    "offset_factor": "float",
-    "group_size": "int[]",
-    "depth": "SymInt[]",
-    "depth_scales": "float[]",
-    "lowest": "float",
-    "argmax_is_cell": "bool",
-    "outside_is_zero": "bool",
-    "nan_restarts": "bool",
-}
-ANY_AVERAGE = AnyFamily("average")
-ANY_AVERAGE_OF_MAPS = AnyFamily("average_of_maps", is_pyramid=True)
-ANY_MAXIMUM = AnyFamily("maximum", is_maximum=True)
-
-FAMILIES: dict[str, Family] = {
-    family.name: family
-    for op in (*OPS.values(), *PYRAMID_OPS.values(), *VOLUME_OPS.values())
-    for family in (
-        Family(op, is_maximum)
-        for is_maximum in sorted({each.has_argmax for each in op.variants.values()})
-    )
-} | {family.name: family for family in (ANY_AVERAGE, ANY_AVERAGE_OF_MAPS, ANY_MAXIMUM)}
+AVERAGE = Family("average")
+AVERAGE_OF_MAPS = Family("average_of_maps", is_pyramid=True)
+MAXIMUM = Family("maximum", is_maximum=True)
+FAMILIES = {family.name: family for family in (AVERAGE, AVERAGE_OF_MAPS, MAXIMUM)}

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, get_num_threads
 
 from roipool._cpu import PreparedCall
-from roipool._definitions import BY_BIN
 from roipool._pooling import Pooling, is_kept
 from roipool.torch._cuda import SmallAverage
-from roipool.torch._families import ANY_AVERAGE, Settings, pooling_of
+from roipool.torch._families import Settings, pooling_of
 
 # Types of maps, with their names for the engine and the type of a table of boxes.
 TYPES = {
@@ -65,16 +64,8 @@ class FastAverage:
 @functools.lru_cache(maxsize=1024)
 def fast_average(settings: Settings) -> FastAverage | None:
     """Return the fast path of an average of contiguous maps, or None if it has none."""
-    family, op = settings.family, settings.family.op
-    if family is ANY_AVERAGE:
-        pooling = pooling_of(family, False, settings.size, settings.placing, settings.filling)
-        return FastAverage(pooling, 4, cuts=True) if is_kept(pooling) else None
-    if family.is_pyramid or op.form.is_normalised or op.columns != 4:
-        return None
-    pooling = pooling_of(family, False, settings.size, settings.placing)
-    if pooling.definition.name in BY_BIN or op.is_position_sensitive:
-        return None
-    return FastAverage(pooling, op.columns)
+    pooling = pooling_of(settings.family, settings.placing, settings.size, settings.filling)
+    return FastAverage(pooling, 4, cuts=settings.cuts) if is_kept(pooling) else None
 
 
 def _is_memory(tensor: Tensor) -> bool:

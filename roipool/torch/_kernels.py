@@ -14,10 +14,9 @@ from torch import Tensor
 
 from roipool import _arguments as check
 from roipool import _pooling
-from roipool._arguments import Form, Regions
+from roipool._arguments import Regions
 from roipool._arrays import LIBRARY_OF
 from roipool._definitions import POINTWISE
-from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._pooling import Pooling, pooled_shape
 from roipool.torch._families import Settings, pooling_of
 from roipool.torch._fast_path import fast_average
@@ -37,7 +36,6 @@ from roipool.torch._memory import (
 
 
 def check_tensors(
-    form: Form,
     name: str,
     maps: Tensor,
     boxes: Tensor,
@@ -55,7 +53,7 @@ def check_tensors(
             f"{name} must be a (N, C, H, W) tensor of dtype {allowed}, "
             f"got {maps.dtype} of shape {tuple(maps.shape)}"
         )
-    for table, values in ((form.boxes, boxes), (form.indices, indices)):
+    for table, values in (("boxes", boxes), ("batch_indices", indices)):
         if values is None:
             continue
         if values.dtype not in FLOATS and values.dtype not in INTEGERS:
@@ -63,7 +61,7 @@ def check_tensors(
         if values.device != maps.device:  # here, for the sake of small calls
             check_device(table, values, name, maps)
     if boxes.dim() != 2:
-        raise ValueError(f"{form.boxes} must have 2 dimensions, got shape {tuple(boxes.shape)}")
+        raise ValueError(f"boxes must have 2 dimensions, got shape {tuple(boxes.shape)}")
 
 
 def check_device(name: str, tensor: Tensor, maps_name: str, maps: Tensor) -> None:
@@ -84,16 +82,14 @@ def check_features(
     of_forward: bool = True,
 ) -> dict[str, Tensor]:
     """Check maps and boxes; return the maps by the names that errors give them."""
-    family = settings.family
-    if not family.is_pyramid:
-        takes_bytes = of_forward and family.op.dtypes == FLOATS_AND_BYTES
-        check_tensors(family.op.form, "features", maps[0], boxes, indices, takes_bytes=takes_bytes)
+    if not settings.family.is_pyramid:
+        check_tensors("features", maps[0], boxes, indices, takes_bytes=of_forward)
         return {"features": maps[0]}
     if not maps:
         raise ValueError("features must hold one map at least, got none")
     named = {f"features[{number}]": each for number, each in enumerate(maps)}
     for number, (name, each) in enumerate(named.items()):
-        check_tensors(family.op.form, name, each, boxes, indices)
+        check_tensors(name, each, boxes, indices)
         if each.dtype is not maps[0].dtype:
             raise TypeError(
                 f"{name} must have the dtype of features[0], {maps[0].dtype}, got {each.dtype}"
@@ -117,10 +113,9 @@ def check_levels(
     if levels.dim() != 1:
         raise ValueError(f"levels must have shape (K,), got {tuple(levels.shape)}")
     check_device("levels", levels, maps_name, maps)
-    scales = settings.family.scales(settings.placing)
-    if len(scales) != count:
+    if len(settings.scales) != count:
         raise ValueError(
-            f"spatial_scales must hold one number per map: got {len(scales)} for {count}"
+            f"scales must hold one number per map: got {len(settings.scales)} for {count}"
         )
 
 
@@ -129,12 +124,12 @@ def checked_pooling(
 ) -> Pooling:
     """Return an engine's request for maps of a shape."""
     family, placing, _, filling, *_ = settings
-    pooling = pooling_of(family, channels_last, size, placing, filling)
+    pooling = pooling_of(family, placing, size, filling, channels_last)
     definition = pooling.definition
     # Not a call, for the sake of small ones.
     if definition.name in POINTWISE or definition.group_size != (1, 1):
         in_nchw = pooling._replace(layout="NCHW")
-        _pooling.check_sizes("features", shape, family.op.size, in_nchw)
+        _pooling.check_sizes("features", shape, "output_size", in_nchw)
     return pooling
 
 
@@ -203,13 +198,13 @@ def _prepare(
 ) -> tuple[list[Any], Regions, Pooling, Tensor]:
     """Return the maps, the regions, the request, and a tensor for the pooled values."""
     named = check_features(settings, boxes, indices, levels, maps)
-    form, last = settings.family.op.form, are_channels_last(maps)
-    check_memory(**named, **{form.boxes: boxes, form.indices: indices}, levels=levels)
+    last = are_channels_last(maps)
+    check_memory(**named, boxes=boxes, batch_indices=indices, levels=levels)
     pooling = checked_pooling(settings, maps[0].shape, last, settings.size)
     features = [map_array(bridge, each, last) for each in maps]
     images, size = maps[0].shape[0], pooling.output_size
     at = settings, boxes, indices, levels
-    regions = _regions(bridge, *at, images, features[0].dtype, pooling.output_size)
+    regions = _regions(bridge, *at, images, features[0].dtype)
     groups = pooling.definition.group_size
     shape = pooled_shape(maps[0].shape, boxes.shape[0], size, "NCHW", groups)
     out = empty_maps(shape, maps[0], last)
@@ -267,20 +262,19 @@ def _prepare_backward(
     grad_output: Tensor,
 ) -> tuple[Any, Regions, Pooling, tuple[Tensor, ...], list[Any]]:
     """Return the gradient, the regions, the request, new maps, and these as arrays."""
-    form, shapes, last = settings.family.op.form, settings.shapes, settings.channels_last
-    check_tensors(form, "grad_output", grad_output, boxes, indices)
+    shapes, last = settings.shapes, settings.channels_last
+    check_tensors("grad_output", grad_output, boxes, indices)
     if settings.family.is_pyramid:
         check_levels(settings, "grad_output", grad_output, levels, len(shapes))
         named = {f"input_shapes[{at}]": shape for at, shape in enumerate(shapes)}
         check.pyramid_shapes("input_shapes", named)
     else:
         check.map_shape("input_shape", shapes[0])
-    tables = {form.boxes: boxes, form.indices: indices}
-    check_memory(grad_output=grad_output, **tables, levels=levels)
+    check_memory(grad_output=grad_output, boxes=boxes, batch_indices=indices, levels=levels)
     pooling = checked_pooling(settings, shapes[0], last, tuple(grad_output.shape[2:]))
     gradient = map_array(bridge, grad_output, last)
     at = settings, boxes, indices, levels
-    regions = _regions(bridge, *at, shapes[0][0], gradient.dtype, pooling.output_size)
+    regions = _regions(bridge, *at, shapes[0][0], gradient.dtype)
     outs, results = [], []
     for shape in shapes:
         out = empty_maps(shape, grad_output, last)
@@ -302,23 +296,20 @@ def average_backward_boxes(
     *maps: Tensor,
 ) -> Tensor:
     """Return the gradient of an average with respect to the boxes, in their shape and dtype."""
-    op = settings.family.op
     named = check_features(settings, boxes, indices, levels, maps, of_forward=False)
-    check_tensors(op.form, "grad_output", grad_output, boxes, indices)
+    check_tensors("grad_output", grad_output, boxes, indices)
     named["grad_output"] = grad_output
-    check_memory(**named, **{op.boxes: boxes, op.indices: indices}, levels=levels)
+    check_memory(**named, boxes=boxes, batch_indices=indices, levels=levels)
     last = are_channels_last(maps)
     gradient, *features = (map_array(bridge, each, last) for each in (grad_output, *maps))
     check.same_dtype("grad_output", gradient, next(iter(named)), features[0])
     pooling = checked_pooling(settings, maps[0].shape, last, tuple(grad_output.shape[2:]))
     images, shape = maps[0].shape[0], features[0].shape
     at = settings, boxes, indices, levels
-    regions = _regions(bridge, *at, images, features[0].dtype, pooling.output_size)
+    regions = _regions(bridge, *at, images, features[0].dtype)
     groups = pooling.definition.group_size
     check.grad_output("grad_output", gradient, len(regions.boxes), shape, pooling.layout, groups)
     slopes = bridge.engine().average_backward_boxes(gradient, features, regions, pooling)
-    if op.form.is_normalised:
-        slopes = check.swap_xy(slopes)
     found = bridge.tensor(slopes).to(box_dtype(boxes, maps[0]))
     # Batch indices, in a column of their own, have no gradient.
     has_index = boxes.shape[1] > regions.boxes.shape[1]
@@ -333,20 +324,20 @@ def _regions(
     levels: Tensor | None,
     images: int,
     dtype: Any,
-    size: tuple[int, int],
 ) -> Regions:
-    """Return boxes in the form that engines read; of moved bins, `size` rows and columns."""
-    family = settings.family
+    """Return boxes in the form that engines read; a level of no map pools nothing."""
     table = bridge.array(boxes.float() if boxes.dtype is BFLOAT16 else boxes)
     numbers = indices
     if indices is not None:
         numbers = bridge.array(indices.float() if indices.dtype is BFLOAT16 else indices)
-    regions = family.regions(table, numbers, images, dtype, size)
+    cuts = settings.cuts
+    regions = settings.family.regions(table, numbers, images, dtype, cuts=cuts)
     if levels is None:
         return regions
-    maps = len(family.scales(settings.placing))
-    own = family.levels(bridge.array(levels), boxes.shape[0], maps)
-    return regions._replace(levels=own)
+    own = bridge.array(levels)
+    library = LIBRARY_OF[type(own)]
+    assert library is not None
+    return regions._replace(levels=library.table(own, check.INT64))
 
 
 BFLOAT16 = torch.bfloat16  # which NumPy lacks
@@ -383,8 +374,8 @@ def fake_average(
 ) -> Tensor:
     """Return the result of `average` without values."""
     check_features(settings, boxes, indices, levels, maps)
-    groups = settings.family.group_size(settings.placing)
-    shape = pooled_shape(maps[0].shape, boxes.shape[0], settings.size, "NCHW", groups)
+    size, groups = settings.size, settings.group_size
+    shape = pooled_shape(maps[0].shape, boxes.shape[0], size, "NCHW", groups)
     return empty_maps(shape, maps[0], are_channels_last(maps))
 
 
@@ -407,7 +398,7 @@ def fake_backward(
     """Return the results of `average_backward` or `maximum_backward` without values."""
     if argmax is not None:
         check_device("argmax", argmax, "grad_output", grad_output)
-    check_tensors(settings.family.op.form, "grad_output", grad_output, boxes, indices)
+    check_tensors("grad_output", grad_output, boxes, indices)
     if settings.family.is_pyramid:
         check_levels(settings, "grad_output", grad_output, levels, len(settings.shapes))
     last = settings.channels_last
@@ -424,7 +415,7 @@ def fake_backward_boxes(
 ) -> Tensor:
     """Return the result of `average_backward_boxes` without values."""
     check_features(settings, boxes, indices, levels, maps, of_forward=False)
-    check_tensors(settings.family.op.form, "grad_output", grad_output, boxes, indices)
+    check_tensors("grad_output", grad_output, boxes, indices)
     return boxes.new_empty(boxes.shape, dtype=box_dtype(boxes, maps[0]))
 
 

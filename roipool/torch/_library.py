@@ -14,20 +14,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import _C, Tensor
 
-from roipool import _cpu
+from roipool import _cpu, _levels
 from roipool._arguments import Regions
 from roipool._dtypes import BYTES, numpy_dtype
 from roipool._layout import Layout, Shape4, nchw_view, nhwc_view
 from roipool._masks.request import Pasting
 from roipool._pooling import Pooling
 from roipool.torch import _namespace
-from roipool.torch._autograd import call, device_of_plain
-from roipool.torch._families import ANY_AVERAGE, ANY_AVERAGE_OF_MAPS, ANY_MAXIMUM, Settings
-from roipool.torch._memory import check_memory, is_channels_last
+from roipool.torch._autograd import call, device_of_plain, transforms_are_active
+from roipool.torch._checks import checked_numbers
+from roipool.torch._cuda import CUDA
+from roipool.torch._families import AVERAGE, AVERAGE_OF_MAPS, MAXIMUM, Settings
+from roipool.torch._memory import Bridge, check_memory, is_channels_last
 from roipool.torch._namespace import DTYPES, tensor_dtype
 from roipool.torch._namespace import concatenate as join
+from roipool.torch._operators import on_device
 from roipool.torch._positions import argmax_at, argmax_positions
 from roipool.torch._rows import filled_rows
 
@@ -36,6 +39,7 @@ OTHERS = {torch.complex64: "complex64", torch.complex128: "complex128"}
 
 engine = None
 array = "tensor"
+to_float32 = ".float()"
 beside: tuple[type, ...] = ()
 
 
@@ -110,8 +114,12 @@ def device_number(tensor: Tensor) -> Any:
 def check_address(name: str, tensor: Tensor) -> None:
     """Raise an error if a tensor has no memory of its own that can be read as an array."""
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
-        kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "sparse"
-        raise TypeError(f"{name} must be a dense tensor, got a {kind} one")
+        kind, way = str(tensor.layout).removeprefix("torch."), ": use .to_dense()"
+        if tensor.is_nested:
+            kind, way = "nested", ": use a list, as .unbind() gives, for boxes"
+        elif tensor.is_quantized:
+            kind, way = "quantized", ": use .dequantize()"
+        raise TypeError(f"{name} must be a dense tensor, got a {kind} one{way}")
     if device_of_plain(tensor) is not None:
         check_memory(**{name: tensor})
 
@@ -137,23 +145,34 @@ owned = torch.as_tensor  # on the device of the context, which from_numpy ignore
 
 def swapped_pairs(table: Tensor) -> Tensor:
     """Return a table with the two columns of each pair exchanged."""
-    return table.reshape(-1, 2, 2).flip(2).reshape(-1, 4)
+    return table.unflatten(1, (2, 2)).flip(2).flatten(1)
 
 
-def boxes_and_images(rows: Tensor, images: int) -> tuple[Tensor, Tensor, int]:
+def boxes_and_images(rows: Tensor, images: int) -> tuple[Tensor, Tensor | None, int]:
     """Return the boxes and the batch indices of a table, and the first wrong row, or -1."""
-    values = checked_values(rows)
-    if values is None:
-        return rows[:, 1:], rows[:, 0].detach(), -1
-    _, indices, wrong = _cpu.boxes_and_images(values, images)
+    if not _is_known(rows):
+        return rows[:, 1:], None, -1
+    _, indices, wrong = _cpu.boxes_and_images(host_copy(rows), images)
     return rows[:, 1:], torch.from_numpy(indices), wrong
 
 
 def checked_values(tensor: Tensor) -> np.ndarray[Any, Any] | None:
     """Return a tensor's values on the host where they are known, else None."""
-    if torch.compiler.is_compiling() or device_of_plain(tensor) != "CPU":
-        return None
-    return host_copy(tensor)
+    return host_copy(tensor) if _is_known(tensor) else None
+
+
+def _is_known(tensor: Tensor) -> bool:
+    """Return whether a tensor has values on the host that do not change when a program runs."""
+    if torch.compiler.is_compiling() or _C._is_tracing() or _C._len_torch_dispatch_stack():
+        return False
+    return device_of_plain(tensor) == "CPU"
+
+
+def checked_later(tensor: Tensor, rule: str, name: str, limit: int, column: str = "") -> Tensor:
+    """Return whole numbers that a rule of ``_arguments`` checks when a program is run."""
+    if not tensor.is_cpu or _C._are_functorch_transforms_active():
+        return tensor
+    return checked_numbers(tensor.detach(), rule, name, limit, column)
 
 
 def host_copy(tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -219,7 +238,7 @@ class _Verbs:
     def maximum(self, features: Tensor, regions: Regions, pooling: Pooling) -> tuple[Any, Any]:
         """Return maxima and their argmax."""
         maps = _in_order(features, pooling.layout)
-        found = call("maximum", ANY_MAXIMUM.settings_of(pooling), *regions, maps)
+        found = call("maximum", MAXIMUM.settings_of(pooling), *regions, maps)
         pooled, argmax = (_from_nchw(each, pooling.layout) for each in found)
         return pooled, argmax
 
@@ -233,11 +252,20 @@ class _Verbs:
     ) -> Tensor:
         """Return the gradient of a maximum with respect to the features."""
         gradient, chosen = (_in_order(each, pooling.layout) for each in (grad_output, argmax))
-        own = ANY_MAXIMUM.settings_of(pooling)
+        own = MAXIMUM.settings_of(pooling)
         settings = _gradient_settings(own, gradient, pooling, [shape])
         (found,) = call("maximum_backward", settings, *regions, gradient, chosen)
         return _from_nchw(found, pooling.layout)
 
+    def assign_levels(self, boxes: Tensor, areas: Sequence[float]) -> Tensor:
+        """Return the level of each box, (K,) int64, from its corners."""
+        corners = boxes.detach()
+        is_plain = not (transforms_are_active() or _C._is_tracing())
+        if is_plain and device_of_plain(corners) == "CUDA":
+            return on_device(CUDA, levels_at_once)(corners, areas)
+        none = corners.new_zeros(corners.shape[0], dtype=torch.int64)
+        found: Tensor = _levels.levels_by_area(corners.double(), none, areas)
+        return found
     def filled(
         self,
         function: str,
@@ -262,8 +290,13 @@ class _Verbs:
         return values.to(own)
 
 
+def levels_at_once(bridge: Bridge, corners: Tensor, areas: Sequence[float]) -> Tensor:
+    """Return the levels, computed by one kernel instead of a dozen of torch's."""
+    return bridge.tensor(bridge.engine().assign_levels(bridge.array(corners), areas))
+
+
 def _average_settings(pooling: Pooling) -> Settings:
-    return (ANY_AVERAGE_OF_MAPS if pooling.scales else ANY_AVERAGE).settings_of(pooling)
+    return (AVERAGE_OF_MAPS if pooling.scales else AVERAGE).settings_of(pooling)
 
 
 def _gradient_settings(

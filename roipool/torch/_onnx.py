@@ -15,9 +15,10 @@ def onnx_translations() -> dict[Any, Callable[..., Any]]:
 
     ``roi_align`` (the average, with one sampling ratio for both axes) becomes RoiAlign-16,
     ``multilevel_roi_align`` one for each map, whose rows are put in order, and ``roi_pool``
-    MaxRoiPool, without its argmax. Other operations have no ONNX node; neither has ``roi_align``
-    with ``mode="max"``, as ONNX's own maximum is another operation: their export is an error that
-    names them. What ONNX says nothing of, boxes with NaN for example, may differ.
+    MaxRoiPool, without its argmax. So do functions of ``roipool.compat`` with the same bins and
+    samples. Other operations have no ONNX node; neither has ``roi_align`` with ``mode="max"``, as
+    ONNX's own maximum is another operation: their export is an error that names them. Batch indices
+    and levels are not checked. What ONNX says nothing of, boxes with NaN for example, may differ.
 
     torchvision's ``roi_pool``, for which torch has no translation, becomes MaxRoiPool, too, if
     torchvision is imported before; its ``roi_align`` has a translation of torch's.
@@ -42,9 +43,10 @@ def onnx_translations() -> dict[Any, Callable[..., Any]]:
     _nodes()
     operators, theirs = torch.ops.roipool, torch.ops.torchvision
     table: dict[Any, Callable[..., Any]] = {
-        operators.roi_align.default: _roi_align,
-        operators.multilevel_roi_align.default: _multilevel_roi_align,
-        operators.roi_pool.default: _roi_pool,
+        operators.average.default: _average,
+        operators.average_of_maps.default: _average_of_maps,
+        operators.maximum.default: _maximum,
+        operators.checked_numbers.default: _numbers,
     }
     if hasattr(theirs, "roi_pool"):  # torchvision is imported
         table[theirs.roi_pool.default] = _torchvision_roi_pool
@@ -58,54 +60,86 @@ def _nodes() -> Any:
     return opset18
 
 
-def _roi_align(
+def _numbers(numbers: Any, *_: Any) -> Any:
+    return _nodes().Cast(numbers, to=INT64)
+
+
+def _average(
     features: Any,
-    rois: Any,
+    boxes: Any,
     batch_indices: Any,
     output_size: Sequence[int],
-    spatial_scale: float,
-    sampling_ratio: Sequence[int],
+    definition: str,
+    scales: Sequence[float],
+    sampling: Sequence[int],
     aligned: bool,
+    angle_scale: float,
+    offset_factor: float,
+    group_size: Sequence[int],
+    depth: Sequence[int],
+    *_: Any,
 ) -> Any:
-    boxes, indices = _boxes_and_indices(rois, batch_indices)
-    ratio = _one_ratio("roi_align", sampling_ratio)
-    return _average(features, boxes, indices, output_size, spatial_scale, ratio, aligned)
+    """Return ONNX's own ROI align."""
+    _check_align(definition, group_size, depth)
+    node, (rows, columns), (scale,) = _nodes(), sampling, scales
+    if rows != columns:
+        raise ValueError(
+            f"ONNX has one sampling_ratio for both axes of {definition}, got {tuple(sampling)}"
+        )
+    return node.RoiAlign(
+        features,
+        boxes,
+        node.Cast(batch_indices, to=INT64),
+        mode="avg",
+        output_height=output_size[0],
+        output_width=output_size[1],
+        sampling_ratio=rows,
+        spatial_scale=scale,
+        coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
+    )
 
 
-def _multilevel_roi_align(
+def _average_of_maps(
     features: Sequence[Any],
-    rois: Any,
+    boxes: Any,
     batch_indices: Any,
     levels: Any,
     output_size: Sequence[int],
-    spatial_scales: Sequence[float],
-    sampling_ratio: Sequence[int],
-    aligned: bool,
+    definition: str,
+    scales: Sequence[float],
+    *placing: Any,
 ) -> Any:
     node = _nodes()
-    boxes, indices = _boxes_and_indices(rois, batch_indices)
-    ratio = _one_ratio("multilevel_roi_align", sampling_ratio)
     pooled, every = [], []
-    for level, (maps, scale) in enumerate(zip(features, spatial_scales, strict=True)):
+    for level, (maps, scale) in enumerate(zip(features, scales, strict=True)):
         rows = node.Squeeze(node.NonZero(node.Equal(node.Cast(levels, to=INT64), level)), [0])
-        own = (node.Gather(boxes, rows), node.Gather(indices, rows))
-        pooled.append(_average(maps, *own, output_size, scale, ratio, aligned))
+        own = (node.Gather(boxes, rows), node.Gather(batch_indices, rows))
+        pooled.append(_average(maps, *own, output_size, definition, [scale], *placing))
         every.append(rows)
     values = node.Concat(*pooled, axis=0)
     # Each row belongs to one box, so that all rows are overwritten.
     return node.ScatterND(values, node.Unsqueeze(node.Concat(*every, axis=0), [1]), values)
 
 
-def _roi_pool(
-    features: Any, rois: Any, batch_indices: Any, output_size: Sequence[int], spatial_scale: float
+def _maximum(
+    features: Any,
+    boxes: Any,
+    batch_indices: Any,
+    output_size: Sequence[int],
+    definition: str,
+    scales: Sequence[float],
+    *_: Any,
 ) -> Any:
+    if definition != "roi_pool":
+        raise NotImplementedError(f"ONNX has no node for the maximum of {definition}")
+    node, (scale,) = _nodes(), scales
+    column = node.Unsqueeze(node.CastLike(batch_indices, boxes), [1])
+    return _max_pool(features, node.Concat(column, boxes, axis=1), output_size, scale)
+
+
+def _max_pool(features: Any, rois: Any, output_size: Sequence[int], scale: float) -> Any:
     node = _nodes()
-    if batch_indices is not None:
-        column = node.Unsqueeze(node.CastLike(batch_indices, rois), [1])
-        rois = node.Concat(column, rois, axis=1)
-    pooled = node.MaxRoiPool(
-        features, rois, pooled_shape=list(output_size), spatial_scale=spatial_scale
-    )
+    pooled = node.MaxRoiPool(features, rois, pooled_shape=list(output_size), spatial_scale=scale)
     # ONNX has no argmax: an empty one makes programs that read it fail.
     no_argmax = node.Cast(node.Slice(node.Shape(features), [0], [0]), to=INT32)
     return pooled, no_argmax
@@ -114,45 +148,12 @@ def _roi_pool(
 def _torchvision_roi_pool(
     input: Any, rois: Any, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> Any:
-    return _roi_pool(input, rois, None, (pooled_height, pooled_width), spatial_scale)
+    return _max_pool(input, rois, (pooled_height, pooled_width), spatial_scale)
 
 
-def _boxes_and_indices(rois: Any, batch_indices: Any) -> tuple[Any, Any]:
-    """Return boxes, and their batch indices as int64."""
-    node = _nodes()
-    if batch_indices is not None:
-        return rois, node.Cast(batch_indices, to=INT64)
-    indices = node.Squeeze(node.Slice(rois, [0], [1], [1]), [1])
-    return node.Slice(rois, [1], [5], [1]), node.Cast(indices, to=INT64)
-
-
-def _one_ratio(name: str, sampling_ratio: Sequence[int]) -> int:
-    rows, columns = sampling_ratio
-    if rows != columns:
-        raise ValueError(
-            f"ONNX has one sampling_ratio for both axes of {name}, got {tuple(sampling_ratio)}"
-        )
-    return rows
-
-
-def _average(
-    features: Any,
-    boxes: Any,
-    indices: Any,
-    output_size: Sequence[int],
-    spatial_scale: float,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Any:
-    """Return ONNX's own ROI align."""
-    return _nodes().RoiAlign(
-        features,
-        boxes,
-        indices,
-        mode="avg",
-        output_height=output_size[0],
-        output_width=output_size[1],
-        sampling_ratio=sampling_ratio,
-        spatial_scale=spatial_scale,
-        coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
-    )
+def _check_align(definition: str, group_size: Sequence[int], depth: Sequence[int]) -> None:
+    """Check that an average is ONNX's own."""
+    what = "position-sensitive " if tuple(group_size) != (1, 1) else ""
+    what += f"{definition} of volumes" if depth else definition
+    if what != "roi_align":
+        raise NotImplementedError(f"ONNX has no node for {what}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,9 @@ from roipool.torch._kernels import KERNELS, average, small_average
 from roipool.torch._memory import HOST, Bridge
 
 LIBRARY = torch.library.Library("roipool", "DEF")
+
+# A name of an operation for messages, or what finds it among the arguments of an operator.
+NameOf = str | Callable[[Sequence[Any]], str]
 
 # By torch's name of the device type.
 BRIDGES: dict[str, Bridge] = {"CPU": HOST, "CUDA": CUDA}
@@ -56,7 +59,7 @@ def _on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any
     return located
 
 
-def kernel(bridge: Bridge, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+def kernel(bridge: Bridge, name: NameOf, compute: Callable[..., Any]) -> Callable[..., Any]:
     """Return such a function as a kernel for torch, whose errors begin with a name."""
     return naming_errors(name, on_device(bridge, compute))
 
@@ -112,16 +115,16 @@ def refuse_forward_mode(name: str) -> None:
         )
 
 
-def naming_errors(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose errors begin with a name."""
+def naming_errors(name: NameOf, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose errors begin with a name, which its arguments may have."""
 
     def named(*args: Any) -> Any:
         if forward_ad._current_level >= 0:
-            refuse_forward_mode(name)
+            refuse_forward_mode(name if isinstance(name, str) else name(args))
         try:
             return function(*args)
         except (TypeError, ValueError) as error:
-            raise with_name(error, name) from None
+            raise with_name(error, name if isinstance(name, str) else name(args)) from None
 
     return named
 
@@ -129,8 +132,8 @@ def naming_errors(name: str, function: Callable[..., Any]) -> Callable[..., Any]
 def register(family: Family, verb: str, name: str) -> None:
     """Register an operator of a family."""
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
-    operation = family.op.forward
     LIBRARY.define(family.schema(verb), tags=tags)
+    operation = functools.partial(family.operation_among, verb)
     for device, bridge in BRIDGES.items():
         LIBRARY.impl(name, kernel(bridge, operation, of_operator(family, verb)), device)
         family.kernels[verb, device] = on_device(bridge, KERNELS[verb][0])

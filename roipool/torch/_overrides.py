@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from roipool.torch._operators import BRIDGES, kernel
+from roipool.torch._operators import BRIDGES, naming_errors
 
 LOGGER = logging.getLogger("roipool")
 
-Kernels = Mapping[str, Callable[..., Any]]  # by operator; they take a bridge first
+Kernels = Mapping[str, Callable[..., Any]]  # by operator
 
 
 class Override:
@@ -102,7 +102,8 @@ def register_kernels(namespace: str, library: Any, kernels: Kernels) -> set[str]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of replaced kernels, which are logged
             for name, compute in kernels.items():
-                library.impl(name, kernel(bridge, name, compute), device, allow_override=True)
+                own = naming_errors(name, torch.no_grad()(compute))
+                library.impl(name, own, device, allow_override=True)
     return computed
 
 

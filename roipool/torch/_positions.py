@@ -14,13 +14,11 @@ from torch import Tensor
 from roipool._arguments import Regions
 from roipool._layout import Shape4
 from roipool._pooling import Pooling
-from roipool.torch._families import ANY_MAXIMUM, PLACING_OF_ANY, SCHEMA_TYPES, pooling_of
+from roipool.torch._families import MAXIMUM, PLACING, pooling_of
 from roipool.torch._memory import Bridge
 from roipool.torch._operators import BRIDGES, LIBRARY, kernel
 
-_OPTIONS = ", ".join(
-    f"{SCHEMA_TYPES.get(kind, kind)} {name}" for name, kind in PLACING_OF_ANY.items()
-)
+_OPTIONS = ", ".join(f"{kind} {name}" for name, kind in PLACING.items())
 _GIVEN = f"Tensor boxes, Tensor indices, SymInt[4] input_shape, SymInt[2] output_size, {_OPTIONS}"
 
 
@@ -41,7 +39,7 @@ def argmax_at(
 
 
 def _at(regions: Regions, pooling: Pooling, shape: Sequence[int]) -> tuple[Any, ...]:
-    settings = ANY_MAXIMUM.settings_of(pooling)
+    settings = MAXIMUM.settings_of(pooling)
     boxes: Any = regions.boxes
     indices: Any = regions.batch_indices
     return boxes.detach(), indices.detach(), list(shape), pooling.output_size, *settings.placing
@@ -51,9 +49,9 @@ def _read(bridge: Bridge, args: Sequence[Any]) -> tuple[Regions, Pooling, tuple[
     """Return the arguments of an engine from those of an operator after its arrays."""
     boxes, indices, shape, size, *placing = args
     values = tuple(tuple(each) if isinstance(each, list) else each for each in placing)
-    pooling = pooling_of(ANY_MAXIMUM, False, tuple(size), values)
+    pooling = pooling_of(MAXIMUM, values, tuple(size))
     table = bridge.array(boxes)
-    regions = ANY_MAXIMUM.regions(table, bridge.array(indices), shape[0], table.dtype, tuple(size))
+    regions = MAXIMUM.regions(table, bridge.array(indices), shape[0], table.dtype)
     return regions, pooling, tuple(shape)
 
 

@@ -5,25 +5,30 @@ See ``roipool._kept``. Any call that is traced or batched takes the general path
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import _C, Tensor
 from torch.autograd import forward_ad
 
 from roipool._pooling import Computed
-from roipool.torch._autograd import Average, recorded
-from roipool.torch._families import ANY_AVERAGE, UnknownImageError
-from roipool.torch._fast_path import FastAverage
+from roipool.torch._autograd import FUNCTIONS, recorded, run
+from roipool.torch._families import AVERAGE, MAXIMUM, UnknownImageError
+from roipool.torch._fast_path import TYPES, FastAverage
 
 
-class SmallAverage:
-    """Computes calls of an average on one map for boxes in one table."""
+class SmallCall:
+    """Computes calls on one map for boxes in one table; None is a call for the general path."""
+
+    verb: str
 
     def __init__(self, computed: Computed) -> None:
-        self._settings = ANY_AVERAGE.settings_of(computed.pooling)
-        self._fast = FastAverage(computed.pooling, computed.columns, cuts=computed.kind["cuts"])
+        family = MAXIMUM if self.verb == "maximum" else AVERAGE
+        cuts = computed.kind["cuts"]
+        self._settings = family.settings_of(computed.pooling)._replace(cuts=cuts)
 
-    def __call__(self, features: Tensor, rois: Tensor) -> Tensor | None:
-        """Return pooled values, or None if the call needs the general path."""
+    def __call__(self, features: Tensor, rois: Tensor) -> Any:
+        """Return the results, or None if the call needs the general path."""
         if (
             not (type(features) is type(rois) is Tensor)
             or _C._len_torch_dispatch_stack()
@@ -32,24 +37,70 @@ class SmallAverage:
             or forward_ad._current_level >= 0
         ):
             return None
-        if (features.requires_grad or rois.requires_grad) and torch.is_grad_enabled():
-            return None if rois.requires_grad else self._recorded(features, rois)
-        if torch.autograd._profiler_enabled():
-            return recorded(ANY_AVERAGE, "average", self._fast, features, rois)
-        return self._fast(features, rois)
-
-    def _recorded(self, features: Tensor, rois: Tensor) -> Tensor | None:
-        """Return pooled values, recorded for autograd."""
         try:
-            pooled: Tensor = Average.apply_plainly(self._settings, rois, None, None, features)
+            if (features.requires_grad or rois.requires_grad) and torch.is_grad_enabled():
+                return None if rois.requires_grad else self._recorded(features, rois)
+            return self._computed(features, rois)
         except UnknownImageError:
             return None
-        return pooled
+
+    def _recorded(self, features: Tensor, rois: Tensor) -> Any:
+        """Return the results, recorded for autograd."""
+        plainly = FUNCTIONS[self.verb].apply_plainly
+        return plainly(self._settings, rois, None, None, features)
+
+    def _computed(self, features: Tensor, rois: Tensor) -> Any:
+        """Return the results without derivatives."""
+        raise NotImplementedError
 
 
-def small_call(computed: Computed) -> SmallAverage | None:
+class SmallAverage(SmallCall):
+    """Calls of an average."""
+
+    verb = "average"
+
+    def __init__(self, computed: Computed) -> None:
+        super().__init__(computed)
+        kind = computed.kind
+        self._fast = FastAverage(computed.pooling, computed.columns, cuts=kind["cuts"])
+
+    def _computed(self, features: Tensor, rois: Tensor) -> Any:
+        if torch.autograd._profiler_enabled():
+            return recorded(self.verb, self._settings, self._fast, features, rois)
+        return self._fast(features, rois)
+
+
+class SmallMaximum(SmallCall):
+    """Calls of a maximum."""
+
+    verb = "maximum"
+
+    def __init__(self, computed: Computed) -> None:
+        super().__init__(computed)
+        self._returns_argmax = computed.kind["returns_argmax"]
+
+    def _recorded(self, features: Tensor, rois: Tensor) -> Any:
+        return self._asked(super()._recorded(features, rois)) if _fits(features, rois) else None
+
+    def _computed(self, features: Tensor, rois: Tensor) -> Any:
+        if not _fits(features, rois):
+            return None
+        return self._asked(run(self.verb, self._settings, rois, None, None, features))
+
+    def _asked(self, results: Any) -> Any:
+        return results if self._returns_argmax else results[0]
+
+
+def _fits(features: Tensor, rois: Tensor) -> bool:
+    """Return whether kernels take tensors of such shapes and types without further checks."""
+    types = TYPES.get(features.dtype)
+    is_known = types is not None and rois.dtype is types[1] and features.is_cpu and rois.is_cpu
+    return is_known and features.dim() == 4 and rois.dim() == 2 and rois.shape[1] == 5
+
+
+def small_call(computed: Computed) -> SmallCall | None:
     """Return what computes calls on tensors, if calls like that one are small."""
-    is_average = computed.shape is None and not computed.kind.get("is_maximum", False)
-    if is_average and computed.columns == 4 and computed.pooling.layout == "NCHW":
-        return SmallAverage(computed)
-    return None
+    if computed.shape is not None or computed.columns != 4 or computed.pooling.layout != "NCHW":
+        return None
+    is_maximum = computed.kind.get("is_maximum", False)
+    return SmallMaximum(computed) if is_maximum else SmallAverage(computed)

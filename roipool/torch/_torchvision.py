@@ -1,10 +1,7 @@
-"""torchvision's own operators, computed by roipool without changes to a model."""
+"""torchvision's operators, computed by roipool."""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import functools
 import importlib
 import math
 from contextlib import ExitStack
@@ -13,51 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roipool._definitions import Definition
-from roipool._dtypes import FLOATS
-from roipool._layout import Shape4
-from roipool.compat import _conventions as conventions
-from roipool.torch._families import FAMILIES, Family, Settings, pooling_of
-from roipool.torch._fast_path import FastAverage
-from roipool.torch._kernels import average, average_backward, maximum, maximum_backward
+from roipool.compat import torchvision as compat
 from roipool.torch._mask_overrides import replace_masks_of_torchvision
-from roipool.torch._memory import Bridge, is_channels_last
-from roipool.torch._operators import SMALL_CALLS
 from roipool.torch._overrides import Kernels, Override, Overriding, library_of, register_kernels
 from roipool.torch._torchvision_pyramids import replace_pooling
 
-
-def _without_bytes(name: str) -> Family:
-    """Return the family of an operation, of whose features torchvision refuses bytes."""
-    family = copy.copy(FAMILIES[name])
-    family.op = dataclasses.replace(family.op, dtypes=FLOATS)
-    return family
+# ---- torchvision's operators, in terms of roipool's functions
 
 
-# The initial value of torchvision's maxima.
-ROI_POOL = _without_bytes("roi_pool")
-ROI_POOL.max_rules = conventions.CELLS_FROM_LOWEST_FLOAT32
-ROI_ALIGN = _without_bytes("roi_align")
-PS_ROI_ALIGN = FAMILIES["ps_roi_align"]
-
-
-# ---- torchvision's operators, in terms of roipool's
-
-
-def _boxes(rois: Tensor) -> tuple[Tensor, Tensor, None]:
-    """Return boxes, batch indices, which torchvision cuts to whole numbers, and no levels."""
-    return rois[:, 1:], rois[:, 0].trunc(), None
-
-
-def _gradient_settings(
-    family: Family, placing: tuple[Any, ...], grad: Tensor, shape: Shape4
-) -> Settings:
-    """Return the settings of a gradient with respect to maps of a shape."""
-    return Settings(family, placing, shapes=(shape,), channels_last=is_channels_last(grad))
+def _cut(rois: Tensor) -> Tensor:
+    """Return boxes with their batch indices as torchvision cuts them: one of -0.5 is 0, too."""
+    return torch.cat([rois[:, :1].trunc(), rois[:, 1:]], 1)
 
 
 def roi_align(
-    bridge: Bridge,
     input: Tensor,
     rois: Tensor,
     spatial_scale: float,
@@ -67,39 +33,11 @@ def roi_align(
     aligned: bool,
 ) -> Tensor:
     """Compute ``torchvision::roi_align``."""
-    sampling = (max(sampling_ratio, 0),) * 2
     size = (pooled_height, pooled_width)
-    settings = Settings(ROI_ALIGN, (spatial_scale, sampling, aligned), size)
-    return average(bridge, settings, *_boxes(rois), input)
-
-
-def small_roi_align(
-    input: Tensor,
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Tensor | None:
-    """Return the result of ``torchvision::roi_align`` on the fast path, or None."""
-    sampling = (max(sampling_ratio, 0),) * 2
-    placing = spatial_scale, sampling, aligned
-    return fast_roi_align(placing, (pooled_height, pooled_width))(input, rois)
-
-
-@functools.lru_cache(maxsize=256)
-def fast_roi_align(placing: tuple[Any, ...], size: tuple[int, int]) -> FastAverage:
-    """Return the fast path of some options; batch indices are cut to whole numbers."""
-    pooling = pooling_of(ROI_ALIGN, False, size, placing)
-    return FastAverage(pooling, ROI_ALIGN.op.columns, cuts=True)
-
-
-SMALL_CALLS[roi_align] = small_roi_align
+    return compat.roi_align(input, _cut(rois), size, spatial_scale, sampling_ratio, aligned)
 
 
 def roi_align_backward(
-    bridge: Bridge,
     grad: Tensor,
     rois: Tensor,
     spatial_scale: float,
@@ -113,29 +51,22 @@ def roi_align_backward(
     aligned: bool,
 ) -> Tensor:
     """Compute ``torchvision::_roi_align_backward``."""
-    sampling = (max(sampling_ratio, 0),) * 2
-    settings = _gradient_settings(
-        ROI_ALIGN, (spatial_scale, sampling, aligned), grad, (batch_size, channels, height, width)
+    shape = (batch_size, channels, height, width)
+    return compat.roi_align_backward(
+        grad, _cut(rois), shape, spatial_scale, sampling_ratio, aligned
     )
-    (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
-    return gradient
 
 
 def roi_pool(
-    bridge: Bridge,
-    input: Tensor,
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
+    input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Tensor, Tensor]:
     """Compute ``torchvision::roi_pool``."""
-    settings = Settings(ROI_POOL, (spatial_scale,), (pooled_height, pooled_width))
-    return maximum(bridge, settings, *_boxes(rois), input)
+    size = (pooled_height, pooled_width)
+    pooled, argmax = compat.roi_pool(input, _cut(rois), size, spatial_scale, return_argmax=True)
+    return pooled, argmax
 
 
 def roi_pool_backward(
-    bridge: Bridge,
     grad: Tensor,
     rois: Tensor,
     argmax: Tensor,
@@ -148,49 +79,26 @@ def roi_pool_backward(
     width: int,
 ) -> Tensor:
     """Compute ``torchvision::_roi_pool_backward``."""
-    settings = _gradient_settings(
-        ROI_POOL, (spatial_scale,), grad, (batch_size, channels, height, width)
-    )
-    (gradient,) = maximum_backward(bridge, settings, *_boxes(rois), grad, argmax)
-    return gradient
-
-
-# ---- Position-sensitive ones, whose second result is the channel that each bin is pooled from
-
-
-def _position_sensitive_pool(definition: Definition) -> Family:
-    family = copy.copy(FAMILIES["ps_roi_pool"])
-    family.define = lambda spatial_scale, group_size: definition._replace(scale=spatial_scale)
-    return family
-
-
-PS_ROI_POOL = _position_sensitive_pool(conventions.TORCHVISION_PS_ROI_POOL)
-PS_ROI_POOL_GRADIENT = _position_sensitive_pool(conventions.TORCHVISION_PS_ROI_POOL_GRADIENT)
+    shape = (batch_size, channels, height, width)
+    return compat.roi_pool_backward(grad, argmax, _cut(rois), shape)
 
 
 def _channels_of_bins(pooled: Tensor) -> Tensor:
+    """Return the second result of position-sensitive operators: each bin's channel of the maps."""
     channels = torch.arange(math.prod(pooled.shape[1:]), dtype=torch.int32, device=pooled.device)
     return channels.reshape(1, *pooled.shape[1:]).repeat(pooled.shape[0], 1, 1, 1)
 
 
 def ps_roi_pool(
-    bridge: Bridge,
-    input: Tensor,
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
+    input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Tensor, Tensor]:
     """Compute ``torchvision::ps_roi_pool``."""
-    settings = Settings(
-        PS_ROI_POOL, (spatial_scale, conventions.EACH_BIN), (pooled_height, pooled_width)
-    )
-    pooled = average(bridge, settings, *_boxes(rois), input)
+    size = (pooled_height, pooled_width)
+    pooled = compat.ps_roi_pool(input, _cut(rois), size, spatial_scale)
     return pooled, _channels_of_bins(pooled)
 
 
 def ps_roi_pool_backward(
-    bridge: Bridge,
     grad: Tensor,
     rois: Tensor,
     channel_mapping: Tensor,
@@ -203,15 +111,11 @@ def ps_roi_pool_backward(
     width: int,
 ) -> Tensor:
     """Compute ``torchvision::_ps_roi_pool_backward``."""
-    placing = (spatial_scale, conventions.EACH_BIN)
     shape = (batch_size, channels, height, width)
-    settings = _gradient_settings(PS_ROI_POOL_GRADIENT, placing, grad, shape)
-    (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
-    return gradient
+    return compat.ps_roi_pool_backward(grad, _cut(rois), shape, spatial_scale)
 
 
 def ps_roi_align(
-    bridge: Bridge,
     input: Tensor,
     rois: Tensor,
     spatial_scale: float,
@@ -220,27 +124,12 @@ def ps_roi_align(
     sampling_ratio: int,
 ) -> tuple[Tensor, Tensor]:
     """Compute ``torchvision::ps_roi_align``."""
-    sampling = (max(sampling_ratio, 0),) * 2
     size = (pooled_height, pooled_width)
-    settings = Settings(PS_ROI_ALIGN, (spatial_scale, sampling, True, conventions.EACH_BIN), size)
-    pooled = average(bridge, settings, *_boxes(rois), input)
-    if sampling_ratio <= 0:
-        _set_nan_without_samples(pooled, rois, spatial_scale)
+    pooled = compat.ps_roi_align(input, _cut(rois), size, spatial_scale, sampling_ratio)
     return pooled, _channels_of_bins(pooled)
 
 
-def _set_nan_without_samples(pooled: Tensor, rois: Tensor, spatial_scale: float) -> None:
-    """Set averages of no samples to NaN: as `roipool.compat.torchvision` does."""
-    real = torch.float64 if rois.dtype is torch.float64 else torch.float32
-    cells = rois[:, 1:].to(real) * spatial_scale - 0.5
-    bins = torch.tensor([pooled.shape[3], pooled.shape[2]], dtype=real, device=rois.device)
-    counts = ((cells[:, 2:] - cells[:, :2]) / bins).ceil()
-    is_empty = counts.isfinite().all(dim=1) & (counts == 0).any(dim=1)
-    pooled.masked_fill_(is_empty[:, None, None, None], math.nan)
-
-
 def ps_roi_align_backward(
-    bridge: Bridge,
     grad: Tensor,
     rois: Tensor,
     channel_mapping: Tensor,
@@ -254,12 +143,8 @@ def ps_roi_align_backward(
     width: int,
 ) -> Tensor:
     """Compute ``torchvision::_ps_roi_align_backward``."""
-    sampling = (max(sampling_ratio, 0),) * 2
-    placing = (spatial_scale, sampling, True, conventions.EACH_BIN)
     shape = (batch_size, channels, height, width)
-    settings = _gradient_settings(PS_ROI_ALIGN, placing, grad, shape)
-    (gradient,) = average_backward(bridge, settings, *_boxes(rois), grad)
-    return gradient
+    return compat.ps_roi_align_backward(grad, _cut(rois), shape, spatial_scale, sampling_ratio)
 
 
 KERNELS: Kernels = {

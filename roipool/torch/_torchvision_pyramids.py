@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from roipool.ops.multilevel_roi_align import multilevel_roi_align
 from roipool.torch._memory import FLOATS
-from roipool.torch._operations import FUNCTIONS
 
 
 def replace_pooling(stack: ExitStack, devices: Collection[str]) -> None:
@@ -68,7 +68,7 @@ def pool_pyramid(
     """
     known = (levels >= 0) & (levels < len(maps))
     rois[:, 1:] = rois[:, 1:].where(known[:, None], torch.nan)
-    return FUNCTIONS["multilevel_roi_align"](
+    return multilevel_roi_align(
         [each.to(maps[0].dtype) for each in maps],
         rois,
         tuple(output_size),

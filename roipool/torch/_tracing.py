@@ -10,16 +10,15 @@ import threading
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree
 
-_NONE = "roipool: None"  # in the place of None, which Dynamo passes to no traced function
 
-
-@torch._dynamo.nonstrict_trace  # type: ignore[untyped-decorator]
-def _traced(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
+def _traced(module: str, name: str, args: Any, kwargs: Any) -> Any:
     """Compute a function within a program that Dynamo traces: its checks are no part of that.
 
-    Dynamo would hide an error behind one of its own: for a mistake, the result is a number.
+    Dynamo would hide an error behind one of its own: for a mistake, the result is complex.
     """
     public = getattr(importlib.import_module(module), name)
     args, kwargs = _pytree.tree_map(_plain, (args, kwargs))
@@ -27,7 +26,7 @@ def _traced(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any
         return public(*args, **kwargs)
     except (TypeError, ValueError, NotImplementedError) as error:
         _mistake.text = str(error)
-        return 0
+        return torch.empty(0, dtype=torch.complex64)
 
 
 class _Mistake(threading.local):
@@ -46,17 +45,12 @@ def _last_mistake() -> str:
 
 def call_in_trace(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a public function by its name; raise a mistake, which Dynamo then shows."""
-    given = _pytree.tree_map_only(type(None), lambda _: _NONE, (args, kwargs))
-    result = _traced(module, name, *given)
-    if isinstance(result, int):
+    result = _traced(module, name, args, kwargs)
+    if isinstance(result, Tensor) and result.is_complex():
         raise ValueError(_last_mistake())
     return result
 
 
 def _plain(value: Any) -> Any:
-    """Return an argument; a symbol as the number that the program is compiled for."""
-    if isinstance(value, str) and value == _NONE:
-        return None
-    if isinstance(value, torch.SymInt):
-        return int(value)
+    """Return an argument; a symbol of a float as the number that the program is compiled for."""
     return float(value) if isinstance(value, torch.SymFloat) else value

@@ -67,6 +67,7 @@ def test_answers_the_same_but_for_ties(backend: Backend) -> None:
     ("changed", "error", "message"),
     [
         ({"input": CODES.astype(np.float32)}, TypeError, "input must have dtype uint8, int8, got"),
+        ({"input": CODES > 3}, TypeError, "input must have dtype uint8, int8, got bool"),
         ({"input_scale": 0.0}, ValueError, "input_scale must be from 1e-36 to 1e+36, got 0.0"),
         ({"input_scale": -0.5}, ValueError, "input_scale must be from 1e-36 to 1e+36, got -0.5"),
         ({"input_scale": np.nan}, ValueError, "input_scale must be finite, got nan"),

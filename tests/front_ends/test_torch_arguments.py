@@ -86,9 +86,10 @@ def test_volumes_of_another_type_are_named_as_they_are_given() -> None:
     for dtype in (torch.uint8, torch.int64, torch.bool):
         with pytest.raises(TypeError) as caught:
             roipool.roi_align_3d(torch.zeros(1, 2, 3, 4, 5).to(dtype), rois, 1)
+        own = str(dtype).removeprefix("torch.")
         assert str(caught.value) == (
-            "roi_align_3d: features must be a tensor of dtype float16, bfloat16, float32 or "
-            f"float64, got {dtype}"
+            "roi_align_3d: features must have dtype float16, bfloat16, float32, float64, got "
+            f"{own}; convert it, for example features.float()"
         )
 
 

@@ -54,7 +54,7 @@ def of_numpy(tensor: Tensor) -> Any:
 
 # What an argument becomes, and what the message says after its name.
 WRONG = {
-    (sparse, "features"): (TypeError, "must be a dense tensor, got a sparse one"),
+    (sparse, "features"): (TypeError, "must be a dense tensor, got a sparse_coo one"),
     (nested, "features"): (TypeError, "must be a dense tensor, got a nested one"),
     (complex_numbers, "features"): (TypeError, ".*complex64"),
     (complex_numbers, "boxes"): (TypeError, ".*complex64"),

@@ -44,7 +44,6 @@ class Torch(contract.FrontEnd):
     compiler_error = Exception
     # NumPy's arrays become tensors there.
     not_compiled = frozenset({"NumPy boxes", "NumPy indices", "levels of NumPy"})
-    errors: ClassVar = {"three dimensions": (TypeError, "features must be a .N, C, H, W.")}
 
     def array(self, values: Any) -> Any:
         if values.dtype.name == "bfloat16":
@@ -172,7 +171,7 @@ WRONG = {
     "a gradient elsewhere": Wrong(
         lambda e: {"grad_output": e.pooled.to(META)},
         ValueError,
-        "rois must be on the device of grad_output",
+        "features must be on the device of grad_output",
         "roi_align_backward_rois",
     ),
     "an argmax elsewhere": Wrong(
@@ -185,7 +184,7 @@ WRONG = {
     "devices of maps": Wrong(
         lambda e: {"features": [*e.maps[:2], e.maps[2].to(META)]},
         ValueError,
-        "rois must be on the device of",
+        r"features\[2\] must be on the device of features\[0\], cpu, got meta",
         "multilevel_roi_align",
     ),
     "levels elsewhere": Wrong(

@@ -18,8 +18,9 @@ import torch
 from _support import emulator
 from _support.emulator import driver, memory, streams
 from _support.emulator.arithmetic import launches
+from _support.operators import Request, forward_request, requests
 from _support.pairwise import each
-from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, PyramidTensorCase, TensorCase, maps
+from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, TensorCase, maps
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,9 +32,9 @@ from roipool._pooling import Pooling
 from roipool.torch import _cuda
 from roipool.torch._autograd import device_of_plain
 from roipool.torch._cuda import Cuda, SmallAverage
-from roipool.torch._families import ANY_AVERAGE, FAMILIES, Settings
+from roipool.torch._families import AVERAGE, FAMILIES
+from roipool.torch._library import levels_at_once
 from roipool.torch._memory import BYTES
-from roipool.torch._operations import levels_at_once
 from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
 
 CASES = [case for case in ALL_CASES if not case.adaptive]
@@ -76,31 +77,14 @@ def cupy() -> Iterator[ModuleType]:
         yield module
 
 
-def family_of(case: TensorCase) -> Any:
-    name = case.op.forward
-    return FAMILIES.get(f"{name}_max" if case.variant.has_argmax else name, FAMILIES[name])
-
-
-def settings_of(case: TensorCase) -> Settings:
-    defaults = {"spatial_scale": 1.0, "aligned": True, "angle_unit": "radians"}
-    defaults["border"] = "constant"
-    given = {**defaults, **case.options(), "planes": 2, "depth": SIZE[0]}
-    family = family_of(case)
-    values = [given[name] for name in family.placing]
-    settings: Settings = family.settings(values, SIZE, given.get(str(case.op.filling), 0.0))
-    return settings
-
-
 @pytest.mark.parametrize("stream", [OldStream, TorchStream])
 def test_streams_of_every_torch(cupy: ModuleType, stream: type[OldStream]) -> None:
     bridge = Pretended(stream)
     case = next(case for case in CASES if case.op.forward == "roi_align")
-    family, features = family_of(case), maps(torch.float32)
-    for name, args in requests(case, torch.float32, torch.contiguous_format):
-        got = on_device(bridge, of_operator(family, name))(*args)
-        close(got, family.overloads[name](*args))
+    for request in all_requests(case, torch.float32, torch.contiguous_format):
+        close(on_device(bridge, of_operator(*request[:2]))(*request.args), computed(request))
     check_launches(bridge)
-    assert bridge.devices == {features.device}  # not torch's current one
+    assert bridge.devices == {torch.device("cpu")}  # not torch's current one
 
 
 def test_calls_are_made_on_the_device_of_their_tensors(
@@ -146,11 +130,10 @@ def test_kernels_compute_what_the_cpu_does(
     cupy: ModuleType, case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
     """Forward and gradients of every operation, through CuPy's arrays."""
-    bridge, family = Pretended(), family_of(case)
-    for name, args in requests(case, dtype, memory_format):
-        expected = family.overloads[name](*args)
-        got = kernel(bridge, name, of_operator(family, name))(*args)
-        for mine, other in zip(_list(got), _list(expected), strict=True):
+    bridge = Pretended()
+    for request in all_requests(case, dtype, memory_format):
+        got = as_kernel(bridge, request)(*request.args)
+        for mine, other in zip(_list(got), _list(computed(request)), strict=True):
             assert mine.dtype is other.dtype
             assert mine.stride() == other.stride()
             close(mine, other)
@@ -160,46 +143,32 @@ def test_kernels_compute_what_the_cpu_does(
 @pytest.mark.parametrize("dtype", BYTES, ids=str)
 @pytest.mark.parametrize("case", [case for case in CASES if case.op.dtypes != FLOATS], ids=str)
 def test_bytes_are_read_in_place(cupy: ModuleType, case: TensorCase, dtype: torch.dtype) -> None:
-    bridge, family, settings = Pretended(), family_of(case), settings_of(case)
     features = (40 * maps(torch.float32)).to(dtype)
-    verb = "maximum" if family.is_maximum else "average"
-    at = (case.numbers(case.boxes(dtype=torch.float32)), case.indices(), None)
-    args = family.to_operator(verb, settings, *at, features)
-    got = kernel(bridge, verb, of_operator(family, verb))(*args)
-    for mine, other in zip(_list(got), _list(family.overloads[verb](*args)), strict=True):
+    request = forward_request(case, features, case.boxes(dtype=torch.float32), case.indices())
+    got = as_kernel(Pretended(), request)(*request.args)
+    for mine, other in zip(_list(got), _list(computed(request)), strict=True):
         assert mine.dtype is other.dtype
         close(mine, other)
     assert not {"ascontiguousarray", "astype", "copy"} & set(launches)
 
 
-def requests(
+def all_requests(
     case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
-) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield every function of a case's family, and its arguments."""
-    family, settings = family_of(case), settings_of(case)
+) -> list[Request]:
+    """Return the calls of operators by every function of a case."""
     features = maps(dtype, memory_format)
-    given: list[Tensor] = [features]
-    boxes = case.numbers(case.boxes(dtype=torch.float32))
-    at: tuple[Any, ...] = (boxes, case.indices(), None)
-    if isinstance(case, PyramidTensorCase):
-        at = (*at[:2], case.levels(at[0]))
-        given = case.pyramid(features)
-    last = memory_format is torch.channels_last
-    settings = settings._replace(shapes=tuple(each.shape for each in given), channels_last=last)
     gradient = maps(dtype, memory_format, seed=1, shape=(5, 3 // case.groups, *SIZE))
+    return requests(case, features, gradient, case.boxes(dtype=torch.float32), case.indices())
 
-    def request(verb: str, *arrays: Tensor) -> tuple[str, tuple[Any, ...]]:
-        return verb, family.to_operator(verb, settings, *at, *arrays)
 
-    if family.is_maximum:
-        yield (verb_and_args := request("maximum", *given))
-        _, argmax = family.overloads["maximum"](*verb_and_args[1])
-        yield request("maximum_backward", gradient, argmax)
-    else:
-        yield request("average", *given)
-        yield request("average_backward", gradient)
-    if case.moves:
-        yield request("average_backward_boxes", gradient, *given)
+def as_kernel(bridge: Pretended, request: Request) -> Any:
+    """Return the kernel of an operator."""
+    return kernel(bridge, request.verb, of_operator(request.family, request.verb))
+
+
+def computed(request: Request) -> Any:
+    """Return what the operator computes on the CPU."""
+    return request.overload(*request.args)
 
 
 def _list(values: Any) -> list[Tensor]:
@@ -214,32 +183,31 @@ def close(mine: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance * 8)
 
 
-def pool_by(bridge: Pretended, case: TensorCase, features: Tensor, *at: Tensor | None) -> Any:
-    """Pool maps by the kernel of an operator."""
-    family = family_of(case)
-    args = family.to_operator("average", settings_of(case), *at, None, features)
-    return kernel(bridge, case.op.forward, of_operator(family, "average"))(*args)
-
-
-def test_a_box_of_no_image_pools_nothing(cupy: ModuleType) -> None:
-    """Nothing is read back to check it."""
+@pytest.fixture
+def align(cupy: ModuleType) -> Request:
+    """A call of ROI align on two boxes."""
     case = next(case for case in CASES if case.op.forward == "roi_align")
-    features = maps(torch.float32)
-    table = torch.tensor([[5, 1, 1, 4, 4.0], [1, 1, 1, 4, 4]])
+    boxes = torch.tensor([[1, 1, 4, 4.0], [1, 1, 4, 4]])
+    return forward_request(case, maps(torch.float32), boxes, torch.tensor([1, 1]))
+
+
+def test_a_box_of_no_image_pools_nothing(cupy: ModuleType, align: Request) -> None:
+    """Nothing is read back to check it."""
+    wrong = align.replaced(align.boxes_at + 1, torch.tensor([5, 1]))
     with cupy.no_reads():
-        pooled = pool_by(Pretended(), case, features, table, None)
+        pooled = as_kernel(Pretended(), wrong)(*wrong.args)
     assert not pooled[0].any()
     assert pooled[1].any()
 
 
-def test_boxes_that_are_to_be_read_with_the_other_sign(cupy: ModuleType) -> None:
-    case = next(case for case in CASES if case.op.forward == "roi_align")
-    bridge = Pretended()
-    table = torch.tensor([[1, 1, 1, 4, 4.0]])
-    negative = torch.complex(torch.zeros_like(table), -table).conj().imag
+def test_boxes_that_are_to_be_read_with_the_other_sign(align: Request) -> None:
+    boxes = align.args[align.boxes_at]
+    negative = torch.complex(torch.zeros_like(boxes), -boxes).conj().imag
     assert negative.is_neg()
-    features = maps(torch.float32)
-    alike = [pool_by(bridge, case, features, each, None) for each in (table, negative)]
+    alike = [
+        as_kernel(Pretended(), each)(*each.args)
+        for each in (align, align.replaced(align.boxes_at, negative))
+    ]
     assert alike[0].any()
     assert torch.equal(*alike)
 
@@ -249,7 +217,9 @@ def test_levels_are_assigned_at_once(cupy: ModuleType, dtype: torch.dtype) -> No
     bridge = Pretended()
     rois = torch.randint(0, 250, (70, 5), generator=torch.Generator().manual_seed(1)).to(dtype)
     areas = [64.0, 1600.0, 6400.0, 25600.0]
-    levels = on_device(bridge, levels_at_once)(rois[:, 1:], areas)
+    is_narrow = dtype.is_floating_point and dtype is not torch.float64
+    corners = rois[:, 1:].to(torch.float32 if is_narrow else torch.float64)
+    levels = on_device(bridge, levels_at_once)(corners, areas)
     expected = levels_by_area(rois[:, 1:].double(), torch.zeros(70, dtype=torch.int64), areas)
     assert levels.dtype is torch.int64
     assert len(set(levels.tolist())) > 3
@@ -270,12 +240,11 @@ def test_plain_tensors_of_one_device_need_no_dispatcher() -> None:
         assert set(family.kernels) == set(itertools.product(family.overloads, BRIDGES))
 
 
-def test_errors_of_devices_come_before_anything_is_launched(cupy: ModuleType) -> None:
-    case = next(case for case in CASES if case.op.forward == "roi_align")
-    bridge, boxes = Pretended(), case.boxes(dtype=torch.float32)
-    for at in ((boxes.to("meta"), case.indices()), (boxes, case.indices().to("meta"))):
-        with pytest.raises(ValueError, match=r"roi_align: .* must be on the device of features"):
-            pool_by(bridge, case, maps(torch.float32), *at)
+def test_errors_of_devices_come_before_anything_is_launched(align: Request) -> None:
+    for place in (align.boxes_at, align.boxes_at + 1):
+        wrong = align.replaced(place, align.args[place].to("meta"))
+        with pytest.raises(ValueError, match=r"average: .* must be on the device of features"):
+            as_kernel(Pretended(), wrong)(*wrong.args)
     assert [name for name in launches if "stream" not in name] == []
 
 
@@ -290,13 +259,12 @@ def test_results_are_memory_that_torch_allocated(cupy: ModuleType) -> None:
 
     storages: set[int] = set()
     case = next(case for case in CASES if case.variant.has_argmax)
-    family, bridge = family_of(case), Recording()
+    bridge = Recording()
     for memory_format in FORMATS.values():
-        (name, args), _ = requests(case, torch.float32, memory_format)
-        _, argmax = kernel(bridge, name, of_operator(family, name))(*args)
+        request, _ = all_requests(case, torch.float32, memory_format)
+        _, argmax = as_kernel(bridge, request)(*request.args)
         assert argmax.untyped_storage()._cdata in storages
-        _, expected = family.overloads[name](*args)
-        assert torch.equal(argmax, expected)
+        assert torch.equal(argmax, computed(request)[1])
 
 
 # ---- Small calls, which the driver launches at once
@@ -317,15 +285,15 @@ def test_small_calls_give_the_same_bits(
     driver.launched.clear()
     pooling = Pooling(Definition("roi_align", 0.5, (sampling, sampling)), (3, 4))
     small = SmallAverage(pooling, 4, cuts=True)
-    settings = ANY_AVERAGE.settings_of(pooling)
-    compute = kernel(Pretended(), "roi_align", of_operator(ANY_AVERAGE, "average"))
+    settings = AVERAGE.settings_of(pooling)
+    compute = kernel(Pretended(), "roi_align", of_operator(AVERAGE, "average"))
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     for number, shape in enumerate([(2, 16, 9, 11), (1, 16, 20, 7)]):
         features = maps(dtype, memory_format, shape=shape)
         table = torch.tensor([[0, 1, 1, 9, 12], [0.7, 3, 2, 30, 9], [9, 1, 1, 5, 5]], dtype=wide)
         pooled = small(features, table)
         assert pooled is not None
-        args = ANY_AVERAGE.to_operator(
+        args = AVERAGE.to_operator(
             "average", settings, table[:, 1:], table[:, 0].trunc().double(), None, features
         )
         expected = compute(*args)
@@ -416,20 +384,19 @@ def replayed(allocator: CachingAllocator, call: Any, pool: memory.Pool) -> tuple
 @every_case
 def test_graphs_of_torch_keep_their_memory(cupy: ModuleType, case: TensorCase) -> None:
     """All that a call allocates is torch's, which keeps what it has given to a capture."""
-    family = family_of(case)
-    for name, args in requests(case, torch.float32, torch.contiguous_format):
-        call = functools.partial(kernel(Pretended(), name, of_operator(family, name)), *args)
+    for request in all_requests(case, torch.float32, torch.contiguous_format):
+        call = functools.partial(as_kernel(Pretended(), request), *request.args)
         expected, captured = replayed(CachingAllocator(), call, memory.Pool())
         for got, wanted in zip(captured, expected, strict=True):
-            assert torch.equal(got, wanted), name
+            assert torch.equal(got, wanted), request.verb
 
 
 def test_graphs_without_a_pool_of_their_own_go_wrong(cupy: ModuleType) -> None:
     """So the test above would see memory that is not torch's, or that torch did not keep."""
     case = next(case for case in CASES if case.op.forward == "roi_align")
-    family, allocator = family_of(case), CachingAllocator()
-    given = dict(requests(case, torch.float32, torch.contiguous_format))
-    backward = kernel(Pretended(), "roi_align", of_operator(family, "average_backward"))
-    call = functools.partial(backward, *given["average_backward"])
+    allocator = CachingAllocator()
+    given = all_requests(case, torch.float32, torch.contiguous_format)
+    backward = next(each for each in given if each.verb == "average_backward")
+    call = functools.partial(as_kernel(Pretended(), backward), *backward.args)
     with pytest.raises(AssertionError):
         replayed(allocator, call, allocator.common)

@@ -160,19 +160,20 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 def test_a_pooler_of_rotated_boxes() -> None:
-    """One call gives the results of compat's pooler bit for bit, forward and backward."""
+    """The results are those of compat's layer for each level bit for bit, with its gradients."""
     lists, maps = tables(5), pyramid()
     leaves = [each.clone().requires_grad_() for each in maps]
+    rows, levels = rows_of(lists), levels_of(lists)
     with roipool.torch.override_detectron2():
-        pooled = pooler(Rotated.apply, leaves, rows_of(lists), levels_of(lists))
+        pooled = pooler(Rotated.apply, leaves, rows, levels)
         pooled.square().sum().backward()
-    other = detectron2.ROIPooler(3, SCALES, 0, "ROIAlignRotated")
-    arrays = [boxes.numpy() for boxes in lists]
-    expected = other([each.numpy() for each in maps], arrays)
-    assert np.array_equal(pooled.detach().numpy(), expected)
-    gradients = other.backward(2 * expected, [each.shape for each in maps], arrays)
-    for leaf, gradient in zip(leaves, gradients, strict=True):
+    for level, (leaf, scale) in enumerate(zip(leaves, SCALES, strict=True)):
+        layer = detectron2.ROIAlignRotated((3, 3), scale, 0)
+        own = levels == level
+        expected = layer(leaf.detach().numpy(), rows[own].numpy())
+        assert np.array_equal(pooled[own].detach().numpy(), expected)
         assert leaf.grad is not None
+        gradient = layer.backward(2 * expected, rows[own].numpy(), leaf.shape)
         assert np.array_equal(leaf.grad.numpy(), gradient)
 
 
@@ -188,7 +189,10 @@ def test_other_types_and_formats(dtype: torch.dtype) -> None:
 def test_a_box_of_no_image_is_an_error() -> None:
     with (
         roipool.torch.override_detectron2(),
-        pytest.raises(ValueError, match=r"roi_align_rotated_forward: batch_indices\[0\] is 2"),
+        pytest.raises(
+            ValueError,
+            match=r"roi_align_rotated: rois\[0, 0\] is 2.0, but the batch holds 2 images",
+        ),
     ):
         Rotated.apply(FEATURES, BOXES + 2, (2, 2), 0.5, 0)
 

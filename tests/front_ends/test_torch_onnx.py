@@ -15,6 +15,7 @@ from torch.export import Dim
 
 import roipool
 import roipool.torch.nn
+from roipool.compat import torchvision
 
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -155,20 +156,38 @@ def test_the_table_without_torchvision() -> None:
         """
         import sys, roipool.torch
         table = roipool.torch.onnx_translations()
-        assert len(table) == 3
+        assert len(table) == 4
         assert "torchvision" not in sys.modules
         """
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_operations_without_a_node_are_named() -> None:
-    class Other(torch.nn.Module):
-        def forward(self, features: Tensor, rois: Tensor) -> Tensor:
-            return roipool.precise_roi_pool(features, rois, 2)
+# Operations that ONNX lacks, and what an error calls them.
+WITHOUT_NODES: dict[str, tuple[str, dict[str, Any]]] = {
+    "precise_roi_pool": ("precise_roi_pool", {}),
+    "maximum of roi_align": ("roi_align", {"mode": "max"}),
+}
 
-    with pytest.raises(Exception, match=r"No ONNX function found.*roipool.precise_roi_pool"):
-        export(Other(), (torch.randn(2, 3, 20, 24), boxes(5, 0)))
+
+@pytest.mark.parametrize("named", WITHOUT_NODES)
+def test_operations_without_a_node_are_named(named: str) -> None:
+    operation, options = WITHOUT_NODES[named]
+    with pytest.raises(Exception, match=f"ONNX has no node for .*{named}"):
+        export(Head(operation, options, False), (torch.randn(2, 3, 20, 24), boxes(5, 0)))
+
+
+def test_functions_of_frameworks(tmp_path: Path) -> None:
+    """Their batch indices are cut to whole numbers."""
+
+    class Theirs(torch.nn.Module):
+        def forward(self, features: Tensor, rois: Tensor) -> Tensor:
+            return torchvision.roi_align(features, rois, 3, 0.5, 2)
+
+    features, rois = torch.randn(2, 3, 20, 24), boxes(11, 1)
+    program = export(Theirs(), (features, boxes(5, 0)))
+    got = computed(program, tmp_path / "theirs.onnx", (features, rois))
+    torch.testing.assert_close(got, Theirs()(features, rois), atol=1e-5, rtol=1e-5)
 
 
 def test_two_sampling_ratios_are_refused() -> None:

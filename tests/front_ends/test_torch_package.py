@@ -100,7 +100,7 @@ def test_maps_whose_cells_32_bits_do_not_number() -> None:
         lambda: roipool.multilevel_roi_align([features], rois, 1, [1.0], 1),
         lambda: roipool.roi_align_backward_rois(grad, features, rois),
     ):
-        with pytest.raises(ValueError, match="rows and columns"):
+        with pytest.raises(ValueError, match="height and width must be at most"):
             call()
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from _support.operators import forward_request, requests
 from _support.pairwise import each
-from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, PyramidTensorCase, TensorCase, maps
+from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, TensorCase, maps
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.export import Dim
 
 import roipool
 import roipool.torch
-from roipool.torch._families import FAMILIES, Settings
 
 # torch compiles a formula of its own, in forward mode, with what it deprecates.
 pytestmark = pytest.mark.filterwarnings(
@@ -43,19 +43,6 @@ def fresh_compiler() -> Iterator[None]:
 # ---- Operators
 
 
-def settings_of(case: TensorCase) -> Settings:
-    name = case.op.forward
-    if case.variant.has_argmax and f"{name}_max" in FAMILIES:
-        name = f"{name}_max"
-    family = FAMILIES[name]
-    defaults = {"aligned": True, "angle_unit": "radians", "border": "constant"}
-    given = {"spatial_scale": 1.0, **defaults, **case.options()}
-    if case.op.is_of_volumes:
-        given |= {"planes": 2, "depth": SIZE[0]}
-    values = [given[option] for option in family.placing]
-    return family.settings(values, SIZE, given.get(str(case.op.filling), 0.0))
-
-
 # Channels last: one average and one maximum.
 def in_both_formats(case: TensorCase, memory_format: torch.memory_format) -> bool:
     both = ("roi_align, avg", "roi_pool, max")
@@ -68,43 +55,36 @@ def test_operators_pass_torchs_own_check(
     case: TensorCase, memory_format: torch.memory_format
 ) -> None:
     """Check schema, registration of autograd, fake tensors, and traces with dynamic shapes."""
-    settings = settings_of(case)
-    family, is_last = settings.family, memory_format is torch.channels_last
-    features = maps(torch.float32, memory_format).requires_grad_()
-    given = [features]
-    boxes = case.numbers(case.boxes(dtype=torch.float32)).requires_grad_(case.moves)
-    at = (boxes, case.indices(), None)
-    if isinstance(case, PyramidTensorCase):
-        given = [each.detach().requires_grad_() for each in case.pyramid(features)]
-        at = (*at[:2], case.levels(boxes))
-    settings = settings._replace(shapes=tuple(each.shape for each in given), channels_last=is_last)
+    features = maps(torch.float32, memory_format)
     gradient = maps(torch.float32, memory_format, shape=(5, 3 // case.groups, *SIZE))
-    gradient.requires_grad_(case.is_linear)
+    for request in requests(
+        case, features, gradient, case.boxes(dtype=torch.float32), case.indices()
+    ):
+        args = request.args
+        if request.verb != "average_backward_boxes":  # whose own derivatives are no derivatives
+            args = (*map(leaf, args[:1]), *args[1:])
+        if request.verb == "average" and case.moves:
+            args = request._replace(args=args).replaced(1, leaf(args[1])).args
+        if request.verb == "maximum_backward" and not case.is_linear:
+            args = request.args
+        torch.library.opcheck(request.overload, args)
 
-    def check(verb: str, at: tuple[Any, ...], *arrays: Tensor) -> Any:
-        overload, args = family.overloads[verb], family.to_operator(verb, settings, *at, *arrays)
-        torch.library.opcheck(overload, args)
-        return overload(*args)
 
-    if family.is_maximum:
-        _, argmax = check("maximum", at, *given)
-        check("maximum_backward", at, gradient, argmax)
-        return
-    check("average", at, *given)
-    check("average_backward", at, gradient)
-    if case.moves:
-        plain = [each.detach() for each in (gradient, *given)]
-        check("average_backward_boxes", (boxes.detach(), *at[1:]), *plain)
+def leaf(value: Any) -> Any:
+    """Return a tensor, or a list of such, for which a gradient is required."""
+    if isinstance(value, list):
+        return [*map(leaf, value)]
+    return value.detach().clone(memory_format=torch.preserve_format).requires_grad_()
 
 
 def test_operators_are_differentiable_without_a_compiler() -> None:
     """The operators, called like in a loaded program."""
-    settings = settings_of(ALIGN)
     boxes, indices = ALIGN.boxes(3).requires_grad_(), ALIGN.indices(3)
-    overload, to_operator = settings.family.overloads["average"], settings.family.to_operator
+    request = forward_request(ALIGN, maps(shape=(2, 1, 6, 7)), boxes.detach(), indices)
 
     def pool(features: Tensor, corners: Tensor) -> Tensor:
-        return overload(*to_operator("average", settings, corners, indices, None, features))
+        found: Tensor = request.overload(features, corners, *request.args[2:])
+        return found
 
     features = maps(shape=(2, 1, 6, 7)).requires_grad_()
     assert torch.autograd.gradcheck(pool, (features, boxes))
@@ -241,7 +221,7 @@ def test_errors_within_a_compiled_program_name_the_operation() -> None:
     boxes, indices = ALIGN.boxes(), ALIGN.indices()
     with pytest.raises(ValueError, match=r"roi_align: batch_indices\[0\] is 2"):
         compiled(maps(), boxes, indices + 2)
-    with pytest.raises(Exception, match="roi_align: features must be"):
+    with pytest.raises(Exception, match="roi_align: features must have dtype"):
         compiled(maps().int(), boxes, indices)
     with pytest.raises(Exception, match="roi_align: rois must be on the device"):
         compiled(maps(), boxes.to("meta"), indices)

@@ -182,7 +182,7 @@ def test_scripts(name: str, scripted: str) -> None:
     with roipool.torch.override_torchvision():
         script = early or torch.jit.script(model)
         assert torch.equal(script(features, lists), model(features, lists))
-        with pytest.raises(RuntimeError, match="number of images"):
+        with pytest.raises(RuntimeError, match="the batch holds 2 images"):
             script(features, wrong)
     torch.testing.assert_close(script(features, lists), model(features, lists))
 

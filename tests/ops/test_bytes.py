@@ -325,5 +325,5 @@ def test_the_table_says_which_operations_take_bytes(op: Any, dtype: str) -> None
 
 
 def test_unsupported_dtype_lists_supported_ones() -> None:
-    with pytest.raises(TypeError, match=r"features must have dtype .*, uint8, int8, got int16"):
+    with pytest.raises(TypeError, match=r"features must have .*, uint8, int8, bool, got int16"):
         roipool.crop_and_resize(FEATURES.astype(np.int16), [[0, 0, 1, 1]], [0], 2)

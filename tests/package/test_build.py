@@ -1,9 +1,8 @@
-"""The built and installed package: OpenMP, files, names and docstrings."""
+"""The built and installed package: OpenMP, files and names."""
 
 from __future__ import annotations
 
 import importlib.resources
-import inspect
 import os
 import re
 import sys
@@ -18,8 +17,6 @@ from _support.run_python import run_python
 import roipool
 from roipool import _cpu
 from roipool.compat import torchvision
-
-FUNCTIONS = [name for name in roipool.__all__ if callable(getattr(roipool, name))]
 
 
 def test_openmp_is_built_in() -> None:
@@ -60,27 +57,6 @@ def test_config_tells_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
 def test_names() -> None:
     for name in roipool.__all__:
         assert hasattr(roipool, name)
-
-
-def sections(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the sections of a numpydoc docstring, by title."""
-    parts = re.split(r"^(\w[\w ]*)\n-+\n", inspect.getdoc(function) or "", flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_docstring(name: str) -> None:
-    function = getattr(roipool, name)
-    found = sections(function)
-    signature = inspect.signature(function)
-    assert ">>> " in found["Examples"]
-    if signature.return_annotation not in (None, "None"):
-        assert found["Returns"].strip()
-    if signature.parameters:
-        assert found["Raises"].strip()
-        titles = re.findall(r"^(\w[\w, ]*?)(?: :.*)?$", found["Parameters"], re.MULTILINE)
-        documented = [one for title in titles for one in title.split(", ")]
-        assert sorted(documented) == sorted(signature.parameters)
 
 
 ROI_ALIGN_MODULES = {"_front_ends", "_kept", "ops.roi_align", "_arguments", "_pooling"}

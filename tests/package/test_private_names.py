@@ -10,8 +10,9 @@ import roipool
 
 TOP = "roipool"
 ROOT = Path(roipool.__file__).parent
-# Torch's layers read names and defaults of arguments as `compat` does.
-EXCEPTIONS = ("roipool.compat._conventions",)
+# Torch's layers read names and defaults of arguments as `compat` does, and detectron2's operators
+# for tensors are those of its layer.
+EXCEPTIONS = ("roipool.compat._conventions", "roipool.compat._detectron2_rotated")
 
 
 def package_of(module: str) -> str:

@@ -26,7 +26,7 @@ def test_the_table_of_what_is_tested_with_a_wheel() -> None:
     )[0]
     _, _, *rows = table.strip().splitlines()
     user = (SOURCES / "tests" / "package" / "typed_user.py").read_text()
-    steps = (SOURCES / ".ci" / "run").read_text()
+    steps = (SOURCES / "scripts" / "nightly.sh").read_text()
     for row in rows:
         _, types, wheel = (re.findall("`([^`]+)`", cell) for cell in row.strip("|").split("|"))
         assert all(f"def {name}(" in user for name in types)

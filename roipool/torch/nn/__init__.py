@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
+from roipool._definitions import OPS
+from roipool._requests import numpy_functions
 from roipool._types import Border, Method, Mode
-from roipool.torch._operations import FUNCTIONS
 from roipool.torch.nn._deformed import (
     DeformRoIPool,
     DeformRoIPoolPack,
@@ -35,6 +36,7 @@ __all__ = [
     "RoIAlignRotated",
     "RoIPool",
 ]
+_FUNCTIONS = {name: getattr(numpy_functions(op), name) for name, op in OPS.items()}
 Boxes: TypeAlias = Tensor | Sequence[Tensor]  # all, or those of each image
 
 
@@ -42,7 +44,7 @@ Boxes: TypeAlias = Tensor | Sequence[Tensor]  # all, or those of each image
 @torch.fx.wrap  # type: ignore[untyped-decorator]
 def _call(operation: str, *args: Any, **options: Any) -> Tensor:
     """Compute an operation by its name."""
-    result: Tensor = FUNCTIONS[operation](*args, **options)
+    result: Tensor = _FUNCTIONS[operation](*args, **options)
     return result
 
 

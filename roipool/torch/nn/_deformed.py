@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from roipool import _arguments as check
-from roipool.torch._operations import FUNCTIONS
+from roipool.ops.deform_roi_pool import deform_roi_pool
+from roipool.ops.roi_align import roi_align
 from roipool.torch.nn._options import Size, samples
 
 
@@ -28,9 +29,9 @@ def _pooled(
     """Pool boxes, with their bins moved if there are offsets."""
     pooled: Tensor
     if offset is None:
-        pooled = FUNCTIONS["roi_align"](input, rois, size, scale, samples(ratio), aligned=True)
+        pooled = roi_align(input, rois, size, scale, samples(ratio), aligned=True)
     else:
-        pooled = FUNCTIONS["deform_roi_pool"](
+        pooled = deform_roi_pool(
             input, rois, offset, size, scale, samples(ratio), gamma=gamma, mask=mask
         )
     return pooled

@@ -12,8 +12,9 @@ from torch import Tensor
 from roipool import _arguments as check
 from roipool import _levels
 from roipool.compat import _conventions as conventions
+from roipool.ops.multilevel_roi_align import multilevel_roi_align
+from roipool.torch._core import check_box_format
 from roipool.torch._memory import check_memory
-from roipool.torch._operations import FUNCTIONS, check_box_format
 from roipool.torch.nn._options import Size, pair, samples
 
 
@@ -167,7 +168,7 @@ def _pool_pyramid(
     levels = _levels_by_logarithm(torch.cat(tables), scales, canonical_scale, canonical_level)
     known = (levels >= 0)[:, None].split([table.shape[0] for table in tables])
     tables = [table.where(row, torch.nan) for table, row in zip(tables, known, strict=True)]
-    pooled = FUNCTIONS["multilevel_roi_align"](
+    pooled = multilevel_roi_align(
         maps, tables, size, scales, samples(ratio), levels=levels.clamp(min=0), aligned=aligned
     )
     return scales, pooled

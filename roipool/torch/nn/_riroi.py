@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 from torch import Tensor
 
-from roipool.torch._operations import FUNCTIONS
+from roipool.ops.roi_align_rotated import roi_align_rotated
 from roipool.torch.nn._options import OptionsModule, Size
 
 Boxes: TypeAlias = Tensor | Sequence[Tensor]
@@ -29,8 +29,9 @@ def _riroi_align_rotated(
             f"{features.shape[1]}"
         )
     wide = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
-    options = {"aligned": False, "clockwise": turn}
-    pooled = FUNCTIONS["roi_align_rotated"](wide, rois, size, scale, max(samples, 0), **options)
+    pooled = roi_align_rotated(
+        wide, rois, size, scale, max(samples, 0), aligned=False, clockwise=turn
+    )
     table = rois if isinstance(rois, Tensor) else torch.cat(list(rois))
     turned: Tensor = _turned(pooled, table[:, -1].to(pooled.dtype), count).to(features.dtype)
     return turned
