@@ -268,6 +268,7 @@ class Verbs(Protocol):
 
     def assign_levels(self, boxes: Any, areas: Sequence[float]) -> Any:
         """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
+
     def filled(
         self,
         function: str,

@@ -266,6 +266,7 @@ class _Verbs:
         none = corners.new_zeros(corners.shape[0], dtype=torch.int64)
         found: Tensor = _levels.levels_by_area(corners.double(), none, areas)
         return found
+
     def filled(
         self,
         function: str,
