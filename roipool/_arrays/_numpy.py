@@ -37,7 +37,12 @@ def xp() -> ModuleType:
 
 
 def unfilled(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[Array, bool]:
-    """Return a new array of zeros: what is not written is no memory of the system."""
+    """Return a new array of zeros: what is not written is no memory of the system.
+
+    Bytes are cleared in cached memory sooner than the system has given new memory.
+    """
+    if dtype.itemsize == 1:
+        return empty(shape, dtype), False
     return _cpu.zeros_array(shape, dtype), True
 
 

@@ -7,6 +7,7 @@ values are known. Functions here take both.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -16,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from roipool import _arguments as check
 from roipool import _cpu
@@ -223,7 +225,9 @@ class _Verbs:
             return [out]
 
         kind = jax.ShapeDtypeStruct(shape, dtype)
-        return on_host(compute, [kind], *arrays, method="sequential")[0]
+        constant = _without_derivative(OPERATION.get())
+        given = [constant(jnp.asarray(each)) for each in arrays]
+        return on_host(compute, [kind], *given, method="sequential")[0]
 
     def rounded(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
@@ -231,6 +235,23 @@ class _Verbs:
             limits = jnp.iinfo(dtype)
             values = jnp.rint(jnp.clip(jnp.nan_to_num(values), limits.min, limits.max))
         return values.astype(dtype)
+
+
+@functools.cache
+def _without_derivative(operation: str) -> Any:
+    """Return an identity whose derivative is an error: a callback's would silently be 0."""
+
+    @jax.custom_jvp  # type: ignore[untyped-decorator]  # no types where no JAX is
+    def same(array: Array) -> Array:
+        return array
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        if not isinstance(tangents[0], SymbolicZero):
+            raise NotImplementedError(f"{operation}: pasted masks have no second derivative")
+        return primals[0], tangents[0]
+
+    same.defjvp(rule, symbolic_zeros=True)
+    return same
 
 
 def _request(pooling: Pooling) -> Request:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from roipool._arrays import NUMPY
+from roipool import _cpu
 from roipool._masks.request import Pasting
 from roipool.torch._memory import Bridge, check_memory, map_array
 from roipool.torch._operators import BRIDGES, LIBRARY, kernel
@@ -48,8 +47,8 @@ def _unfilled(
     """Return a new tensor, and whether it is 0 already; torch would write zeros on a host."""
     if device.type != "cpu":
         return torch.empty(tuple(shape), dtype=dtype, device=device), False
-    zeros, is_zero = NUMPY.unfilled(shape, np.dtype(f"i{dtype.itemsize}"))
-    return torch.from_numpy(zeros).view(dtype), is_zero
+    zeros = _cpu.zeros_array(shape, f"i{dtype.itemsize}")
+    return torch.from_numpy(zeros).view(dtype), True
 
 
 def _without_values(

@@ -45,6 +45,33 @@ def test_gradients() -> None:
         np.testing.assert_array_equal(by_boxes, expected)
 
 
+def test_there_are_no_second_derivatives() -> None:
+    """A zero would be wrong: the sum of squares is not linear, and boxes move."""
+    masks, boxes = jnp.asarray(MASKS), jnp.asarray(BOXES)
+
+    def loss(masks: Any, boxes: Any) -> Any:
+        return (roipool.paste_masks(masks, boxes, SIZE) ** 2).sum()
+
+    for argument in (0, 1):
+        for second in (jax.jacfwd, jax.jacrev):
+            with pytest.raises(NotImplementedError, match="pasted masks have no second derivative"):
+                second(jax.grad(loss, argument), argument)(masks, boxes)
+
+
+def test_there_is_no_forward_mode() -> None:
+    masks = jnp.asarray(MASKS)
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda each: roipool.paste_masks(each, BOXES, SIZE), (masks,), (masks,))
+
+
+def test_pieces_of_known_masks() -> None:
+    pieces, places = roipool.paste_masks(jnp.asarray(MASKS), BOXES, SIZE, crop=True)
+    expected, others = roipool.paste_masks(MASKS, BOXES, SIZE, crop=True)
+    np.testing.assert_array_equal(places, others)
+    for piece, other in zip(pieces, expected, strict=True):
+        np.testing.assert_array_equal(piece, other)
+
+
 def test_a_batch_of_calls() -> None:
     many = np.stack([MASKS, MASKS[:, ::-1]])
     found = jax.vmap(lambda each: roipool.paste_masks(each, BOXES, SIZE))(jnp.asarray(many))

@@ -80,6 +80,41 @@ def test_a_compiled_program() -> None:
         assert own.abs().sum() > 0
 
 
+class Pasting(torch.nn.Module):
+    """A program that pastes."""
+
+    def forward(self, masks: Tensor, boxes: Tensor) -> Any:
+        return roipool.paste_masks(masks, boxes, SIZE)
+
+
+def test_recorded_programs() -> None:
+    masks, boxes = masks_and_boxes()
+    expected, module = roipool.paste_masks(masks, boxes, SIZE), Pasting()
+    exported = torch.export.export(module, (masks, boxes)).module()
+    for program in (exported, torch.fx.symbolic_trace(module)):
+        torch.testing.assert_close(program(masks, boxes), expected, rtol=0, atol=0)
+
+
+def test_a_compiled_program_takes_any_number_of_masks() -> None:
+    compiled = torch.compile(Pasting(), fullgraph=True, dynamic=True, backend="aot_eager")
+    for count in (3, 2):
+        masks, boxes = masks_and_boxes(count)
+        expected = roipool.paste_masks(masks, boxes, SIZE)
+        torch.testing.assert_close(compiled(masks, boxes), expected, rtol=0, atol=0)
+
+
+# torch compiles a formula of its own, in forward mode, with what it deprecates.
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_derivatives_that_there_are_not() -> None:
+    masks, boxes = masks_and_boxes()
+    upstream = torch.ones(3, *SIZE, dtype=torch.float64).requires_grad_()
+    pasted = roipool.paste_masks(masks.requires_grad_(), boxes, SIZE)
+    with pytest.raises(TypeError, match="tensors must not require a gradient here"):
+        torch.autograd.grad(pasted, masks, upstream, create_graph=True)
+    with pytest.raises(NotImplementedError, match="no forward mode"):
+        torch.func.jvp(lambda each: roipool.paste_masks(each, boxes, SIZE), (masks,), (masks,))
+
+
 def test_no_gradient_is_lost() -> None:
     masks, boxes = masks_and_boxes()
     masks.requires_grad_()
