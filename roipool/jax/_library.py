@@ -25,6 +25,7 @@ from roipool._arguments import Regions
 from roipool._arrays import NUMPY
 from roipool._dtypes import BYTES, dtype_name, real_dtype
 from roipool._layout import Shape4, cells
+from roipool._levels import levels_by_area
 from roipool._masks.request import Pasting
 from roipool._pooling import Pooling
 from roipool.jax import _namespace
@@ -207,6 +208,12 @@ class _Verbs:
         kind = jax.ShapeDtypeStruct(y.shape, np.dtype(np.int64))
         at = regions.boxes, regions.batch_indices
         return on_host(compute, [kind], y, x, *at, method="sequential")[0]
+
+    def assign_levels(self, boxes: Array, areas: Sequence[float]) -> Array:
+        """Return the level of each box, (K,) int64, from its corners."""
+        none = jnp.zeros(boxes.shape[0], np.int64)
+        found: Array = levels_by_area(boxes.astype(check.FLOAT64), none, areas)
+        return found
 
     def filled(
         self,
