@@ -236,9 +236,11 @@ class CallByClass(Call):
     def _with_offsets(self, regions: Regions, pooling: Pooling, maps: Shape4) -> Regions:
         """Check the offsets; `_classes` gives boxes those of each class."""
         name, layout, count = str(self._form.offsets), pooling.layout, regions.boxes.shape[0]
-        self._offsets = self._given_offsets(name, count)
+        # Before the parts are spread: gradients are summed in the type of the computation.
+        real = self.library.dtype(regions.boxes)
+        self._offsets = check.cast(self._given_offsets(name, count), real)
         shape = pooled_shape(maps, count, pooling.output_size, layout, pooling.group_size)
-        rule, pooled = self._part_rule(self.library.dtype(regions.boxes)), channels(shape, layout)
+        rule, pooled = self._part_rule(real), channels(shape, layout)
         self._parts = parts_of(name, self._offsets.shape, count, pooled, layout, rule)
         return regions
 
