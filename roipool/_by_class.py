@@ -18,16 +18,13 @@ import numpy as np
 from roipool import _arguments as check
 from roipool._arguments import DEFORMED_BY_CLASS, Form, Regions
 from roipool._arrays import Array
-from roipool._definitions import Op
 from roipool._layout import (
     AXES,
     Layout,
     Shape4,
     channels,
-    groups_of_bins,
     is_in_c_order,
     nchw_view,
-    pooled_channels,
 )
 from roipool._pooling import Call, Pooling, Result, pooled_shape
 
@@ -121,101 +118,6 @@ def parts_of(
             f"{pooled_channels} channels of pooled values"
         )
     return Parts(classes, sizes[row], sizes[column], rule)
-
-
-# ---- Libraries that differentiate
-
-
-class OffsetsByClass:
-    """Public functions for arrays of a library, from those for the bins of one class.
-
-    It comes before a class of the library's front end whose methods take an offset for each bin. A
-    front end defines `_join`; `_bins`, of a forward; `_array`, an array of four dimensions by its
-    name among the arguments; and `_with_table`, arguments with boxes as one table, and offsets as
-    an array.
-    """
-
-    op: Op
-    _join: Join
-
-    def forward(self, given: Arguments) -> Any:
-        """Pool maps."""
-        maps, order = self._array("features", given), check.layout(given["layout"])
-        bins = self._bins(given)
-        groups = groups_of_bins(self._group_size(given), bins)
-        pooled = pooled_channels("features", channels(maps.shape, order), groups)
-        given = self._with_table(given, maps.shape[0], maps)
-        parts, found = self._parts(given, pooled), []
-        for own in self._classes(parts, given, bins, features=maps):
-            found.append(super().forward(own))  # type: ignore[misc]
-        return self._join(found, AXES[order][0])
-
-    def backward(self, given: Arguments) -> Any:
-        """Return the gradient with respect to the features."""
-        order = check.layout(given["layout"])
-        shape = check.map_shape("input_shape", given["input_shape"], order)
-        parts, classes = self._classes_of_gradient(given, shape)
-        channel, found = AXES[order][0], []
-        sizes = list(shape)
-        sizes[channel] //= parts.classes
-        for own in classes:
-            found.append(super().backward({**own, "input_shape": sizes}))  # type: ignore[misc]
-        return self._join(found, channel)
-
-    def backward_offsets(self, given: Arguments) -> Any:
-        """Return the gradient with respect to the offsets."""
-        order, maps = check.layout(given["layout"]), self._array("features", given)
-        parts, classes = self._classes_of_gradient(given, maps.shape, features=maps)
-        found = []
-        for own in classes:
-            of_bins = super().backward_offsets(own)  # type: ignore[misc]
-            found.append(parts.sums_of_parts(of_bins, order, self._join))
-        return self._join(found, AXES[order][0])
-
-    def _array(self, name: str, given: Arguments) -> Any:
-        raise NotImplementedError
-
-    def _with_table(self, given: Arguments, images: int, like: Any) -> Arguments:
-        raise NotImplementedError
-
-    def _bins(self, given: Arguments) -> tuple[int, int]:
-        raise NotImplementedError
-
-    def _group_size(self, given: Arguments) -> tuple[int, int]:
-        return check.sampling_pair("group_size", given["group_size"])
-
-    def _parts(self, given: Arguments, pooled: int) -> Parts:
-        order, count = check.layout(given["layout"]), given[self.op.boxes].shape[0]
-        return parts_of("offsets", given["offsets"].shape, count, pooled, order)
-
-    def _classes_of_gradient(
-        self, given: Arguments, shape: Shape4, **maps: Any
-    ) -> tuple[Parts, Iterator[Arguments]]:
-        """Return parts, and for each class the arguments of a gradient for maps of such a shape."""
-        gradient, order = self._array("grad_output", given), check.layout(given["layout"])
-        given = self._with_table(given, shape[0], gradient)
-        count, groups = given[self.op.boxes].shape[0], self._group_size(given)
-        bins = check.grad_output("grad_output", gradient, count, shape, order, groups)
-        parts = self._parts(given, channels(gradient.shape, order))
-        return parts, self._classes(parts, given, bins, grad_output=gradient, **maps)
-
-    def _classes(
-        self, parts: Parts, given: Arguments, bins: Sequence[int], **arrays: Any
-    ) -> Iterator[Arguments]:
-        """Yield the arguments of each class: its channels of arrays, and offsets of its bins."""
-        order = check.layout(given["layout"])
-        for number in range(parts.classes):
-            own = {name: parts.of_class(each, number, order) for name, each in arrays.items()}
-            at = number, bins, order, self._join
-            yield {
-                **given,
-                **own,
-                "mask": None,
-                "offsets": parts.offsets_of_bins(given["offsets"], *at),
-            }
-
-
-# ---- NumPy and CuPy
 
 
 class CallByClass(Call):

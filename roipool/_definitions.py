@@ -138,11 +138,6 @@ class Variant(NamedTuple):
     by_offsets: str | None = None
 
     @property
-    def by_numbers(self) -> str | None:
-        """The definition of its gradient with respect to all numbers of boxes that engines get."""
-        return self.by_boxes or self.by_offsets
-
-    @property
     def bin_value(self) -> str:
         """The kind of pooled value: an "average", one "cell", or the largest "sample"."""
         kind = TRAITS[self.definition].kind

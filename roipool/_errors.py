@@ -36,18 +36,16 @@ def kind_of(name: str, value: Any) -> str:
     return f"{kind.__name__}; {way.format(name)}" if way else kind.__name__
 
 
-def with_name(error: Exception, operation: str, *, is_traced: bool = False) -> Exception:
+def with_name(error: Exception, operation: str) -> Exception:
     """Return an error with the name of an operation before its text, unless it has one already.
 
     Subclasses, which other libraries raise with more in them than a text, stay as they are.
     That of a private function, which does a layer's work, is shown without its underscore.
-    `is_traced` says that a compiler traces the call: Dynamo cannot read attributes of exceptions.
     """
     operation = operation.lstrip("_")
     is_argument_error = type(error) in (TypeError, ValueError) and error.args
-    if not is_argument_error or (not is_traced and hasattr(error, "operation")):
+    if not is_argument_error or hasattr(error, "operation"):
         return error
     named = type(error)(f"{operation}: {error.args[0]}")
-    if not is_traced:
-        named.operation = operation  # type: ignore[attr-defined]
+    named.operation = operation  # type: ignore[attr-defined]
     return named

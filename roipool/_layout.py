@@ -83,17 +83,6 @@ def volume_of(first: int, count: int, size: Sequence[int], layout: VolumeLayout)
     return first, count, depth, rows, columns
 
 
-def in_ncdhw(shape: Sequence[int], layout: VolumeLayout) -> Shape5:
-    """Return the shape of volumes of either order as (N, C, D, H, W)."""
-    size = volume_size(shape, layout)
-    return volume_of(shape[0], volume_channels(shape, layout), size, "NCDHW")
-
-
-def from_ncdhw(shape: Sequence[int], layout: VolumeLayout) -> Shape5:
-    """Return the shape of (N, C, D, H, W) volumes in either order."""
-    return volume_of(shape[0], shape[1], volume_size(shape, "NCDHW"), layout)
-
-
 def merged_shape(shape: Sequence[int], layout: VolumeLayout) -> Shape4:
     """Return the shape of volumes as maps."""
     depth, rows, columns = volume_size(shape, layout)

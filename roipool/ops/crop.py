@@ -144,10 +144,10 @@ def crop(
         _windows(name, tables[name], _height_width(each, layout), box_format)
         for name, each in zip(tables, pictures.values(), strict=True)
     ]
-    sizes, common = _sizes(size, [window for each in windows for window in each])
+    flat = [window for own in windows for window in own]
+    sizes, common = _sizes(size, flat)
     maker = _Maker(layout, check.flag("antialias", antialias), _filling(fill, pictures))
     places = [each for each, own in zip(pictures.values(), windows, strict=True) for _ in own]
-    flat = [window for own in windows for window in own]
     crops = list(map(_Crop, places, flat, sizes))
     with _progress(len(crops), check.flag("progress", progress)) as advance:
         if common is None:

@@ -134,7 +134,7 @@ def test_operations_have_the_arguments_that_their_row_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL_OPS)
 def test_modules_of_operations_say_their_definition(name: str) -> None:
-    """Front ends rely on `numpy_functions` of `_requests.py` for these modules."""
+    """docs/internals/add-a-definition.md says what such a module has."""
     op = ALL_OPS[name]
     module = importlib.import_module(f"roipool.ops.{name}")
     placing = {"spatial_scale" if each == "spatial_scales" else each for each in op.placing}

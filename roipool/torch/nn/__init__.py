@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,7 +11,6 @@ import torch
 from torch import Tensor
 
 from roipool._definitions import OPS
-from roipool._requests import numpy_functions
 from roipool._types import Border, Method, Mode
 from roipool.torch.nn._deformed import (
     DeformRoIPool,
@@ -36,7 +36,7 @@ __all__ = [
     "RoIAlignRotated",
     "RoIPool",
 ]
-_FUNCTIONS = {name: getattr(numpy_functions(op), name) for name, op in OPS.items()}
+_FUNCTIONS = {name: getattr(importlib.import_module(f"roipool.ops.{name}"), name) for name in OPS}
 Boxes: TypeAlias = Tensor | Sequence[Tensor]  # all, or those of each image
 
 
