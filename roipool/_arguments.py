@@ -107,6 +107,9 @@ def float_array(
             f"{name} must have {dimensions} dimensions, got shape {tuple(array.shape)}"
             f"{_axes_hint(name, array.ndim, dimensions)}"
         )
+    total = sum(array.shape)
+    if type(total) is int and total > MAX_AXIS:  # a view may be larger than any memory
+        check_elements(name, array.shape)
     return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
 
 

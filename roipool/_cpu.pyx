@@ -172,7 +172,7 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
 
     cdef enum Status:
         status_done, status_no_memory, status_wide_argmax, status_wrong_argmax, status_long_axis
-        status_interrupted
+        status_long_sum, status_interrupted
 
     cdef struct Engine:
         const char* name
@@ -598,6 +598,9 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
         raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
     if status == status_long_axis:  # from front ends: other calls are checked earlier
         raise ValueError(f"maps must have at most {INT32_MAX} rows and columns")
+    if status == status_long_sum:
+        raise ValueError("maps must be float64 where a bin has more than 2**22 cells along an axis: "
+                         "float32 cannot add up so many")
     if status == status_wrong_argmax:
         raise ValueError("argmax is out of range for these rois, spatial_scale and "
                          "sampling_ratio")

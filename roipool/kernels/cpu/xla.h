@@ -260,6 +260,10 @@ inline Error* execute(CallFrame* frame, Call* call) {
     case status_long_axis:
       return failed(frame, invalid_argument,
                     "roipool: maps must have at most 2**31 - 1 rows and columns");
+    case status_long_sum:
+      return failed(frame, invalid_argument,
+                    "roipool: a bin must have at most 2**22 cells along an axis in float32; pass "
+                    "float64 features");
     default:
       return failed(frame, invalid_argument,
                     "roipool: argmax is out of range for these rois, spatial_scale and "
