@@ -19,9 +19,10 @@ import pytest
 
 import roipool
 from roipool import _cpu
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._definitions import MOVED, POINTWISE, TRAITS, Definition
-from roipool._pooling import Call, MaxRules, Pooling
+from roipool._pooling import Call
+from roipool._request import MaxRules, Pooling
 from roipool.tools.compare.engines import ENGINES
 from roipool.tools.compare.live import LiveSystem, live_systems
 from roipool.tools.compare.problem import Options, Problem
