@@ -4,10 +4,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._layout import Shape4
 from roipool._masks.request import Pasting
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 
 Array = NDArray[Any]
 

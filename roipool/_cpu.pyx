@@ -4,7 +4,7 @@
 # cython: freethreading_compatible=True
 """The CPU engine: makes and executes plans over threads, with the GIL released.
 
-Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes are
+Its functions are those of ``roipool._engines.Engine``, which documents their arguments. Boxes are
 C-contiguous, in float64 for float64 features, else float32: (K, 4) x1, y1, x2, y2, then the offsets
 of bins if these are moved; (K, 5) with an angle; or of volumes (K, 6) x1, y1, z1, x2, y2, z2. Batch
 indices are (K,) int64, negative where a box reads nothing.
