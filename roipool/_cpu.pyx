@@ -599,8 +599,8 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
     if status == status_long_axis:  # from front ends: other calls are checked earlier
         raise ValueError(f"maps must have at most {INT32_MAX} rows and columns")
     if status == status_long_sum:
-        raise ValueError("maps must be float64 where a bin has more than 2**22 cells along an axis: "
-                         "float32 cannot add up so many")
+        raise ValueError("maps must be float64 where a bin has more than 2**22 cells along an "
+                         "axis: float32 cannot add up so many")
     if status == status_wrong_argmax:
         raise ValueError("argmax is out of range for these rois, spatial_scale and "
                          "sampling_ratio")
