@@ -52,23 +52,6 @@ def test_gradients_are_derivatives() -> None:
     assert torch.autograd.gradcheck(call, (features, angles), eps=1e-7, atol=1e-4)
 
 
-def test_boxes_may_be_given_per_image() -> None:
-    features, rois = problem()
-    table = torch.cat([rois[rois[:, 0] == image] for image in range(2)])
-    module = RiRoIAlignRotated(2, 0.5, 2)
-    lists = [table[table[:, 0] == image, 1:] for image in range(2)]
-    assert torch.equal(module(features, lists), module(features, table))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_types(dtype: torch.dtype) -> None:
-    features, rois = problem(dtype)
-    pooled = RiRoIAlignRotated(2, 0.5, 2)(features, rois.to(dtype))
-    exact = RiRoIAlignRotated(2, 0.5, 2)(features.double(), rois.to(dtype).double())
-    assert pooled.dtype == dtype
-    torch.testing.assert_close(pooled.double(), exact, rtol=0, atol=0.05)
-
-
 def test_bad_options() -> None:
     features, rois = problem()
     with pytest.raises(ValueError, match="num_orientations must be at least 1, got 0"):

@@ -85,18 +85,6 @@ def test_bytes_are_refused_as_by_torchvision(name: str, dtype: torch.dtype) -> N
         OPERATORS[name](features, rois)
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-@pytest.mark.parametrize("dtype", [torch.quint8, torch.qint8])
-def test_quantised_maps_are_left_to_torchvision(dtype: torch.dtype) -> None:
-    features = torch.quantize_per_tensor(torch.randn(1, 3, 20, 24), 0.05, 0, dtype)
-    rois = torch.quantize_per_tensor(torch.tensor([[0, 1.0, 2, 9, 11]]), 1.0, 0, dtype)
-    expected = ops.roi_align(features, rois, 3, 1.0, 2)
-    with roipool.torch.override_torchvision():
-        found = ops.roi_align(features, rois, 3, 1.0, 2)
-    assert found.dtype is dtype
-    assert torch.equal(found.int_repr(), expected.int_repr())
-
-
 @pytest.mark.parametrize("name", OPERATORS)
 def test_fractional_batch_indices_are_cut_as_by_torchvision(name: str) -> None:
     features, rois = torch.randn(2, 16, 20, 24), boxes()
@@ -489,16 +477,6 @@ def test_a_torchvision_without_this_choice(monkeypatch: pytest.MonkeyPatch) -> N
     ):
         ops.roi_align(features, wrong, 2)
     assert not hasattr(module, "is_compile_supported")
-
-
-def test_deterministic_mode_changes_no_bit(deterministic: None) -> None:
-    features, rois = torch.randn(2, 8, 20, 24), boxes()
-    with roipool.torch.override_torchvision():
-        for operator in OPERATORS.values():
-            within = computed(operator, features, rois)
-            torch.use_deterministic_algorithms(False)
-            assert all(map(torch.equal, within, computed(operator, features, rois)))
-            torch.use_deterministic_algorithms(True)
 
 
 # ---- Whole detectors, random weights

@@ -149,20 +149,6 @@ def test_modules_compile_before_they_are_called(name: str, dynamic: bool | None)
     assert torch.equal(program(*arguments), make()(*arguments))
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        (lambda x, r: roipool.roi_align(x, r, 0), "output_size"),
-        (lambda x, r: roipool.roi_align(x, r, 3, 0.25, -1), "sampling_ratio"),
-        (lambda x, r: roipool.roi_align(x, r, 3, float("inf")), "spatial_scale"),
-    ],
-)
-def test_mistakes_in_compiled_programs_are_named(bad: Callable[..., Any], message: str) -> None:
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match=f"roi_align: .*{message}"):
-        torch.compile(bad, backend="aot_eager", fullgraph=True)(X, ROIS)
-
-
 # ---- torch.fx
 
 
@@ -200,27 +186,6 @@ def test_a_graph_is_code_that_runs_and_can_be_copied() -> None:
     graph = torch.fx.symbolic_trace(Model())
     assert "roipool" in graph.code
     assert torch.equal(copy.deepcopy(graph)(X, ROIS), Model()(X, ROIS))
-
-
-def test_feature_extraction() -> None:
-    extraction = pytest.importorskip("torchvision.models.feature_extraction")
-    model = torch.nn.Sequential()
-    model.add_module("stem", torch.nn.Conv2d(3, 4, 3, padding=1))
-
-    class Head(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.pool = model, nn.RoIAlign(3, 0.25, 2)
-
-        def forward(self, x: Tensor, rois: Tensor) -> Tensor:
-            pooled: Tensor = self.pool(self.stem(x), rois)
-            return pooled.flatten(1)
-
-    head = Head().eval()
-    names, _ = extraction.get_graph_node_names(head)
-    (name,) = (each for each in names if "pool" in each)
-    found = extraction.create_feature_extractor(head, {name: "pooled"})(X, ROIS)["pooled"]
-    assert torch.equal(found, head.pool(head.stem(X), ROIS))
 
 
 # ---- Profilers

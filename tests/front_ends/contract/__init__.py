@@ -13,15 +13,18 @@ from __future__ import annotations
 from _support.cases import ALL_CASES
 
 from .batches import Batches
+from .bytes import Bytes
 from .derivatives import Derivatives
 from .documented import Documented
 from .errors import Errors, ErrorsOfGradients, Wrong, check
 from .front_end import Form, FrontEnd, directly_and_compiled
 from .levels import ErrorsOfLevels, Levels
+from .masks import Masks, MasksOfKnownValues
 from .values import Differentiation, Gradients, Values
 
 __all__ = [
     "ALL_CASES",
+    "Bytes",
     "Differentiation",
     "Documented",
     "Errors",
@@ -30,6 +33,7 @@ __all__ = [
     "FrontEnd",
     "Gradients",
     "Levels",
+    "Masks",
     "Values",
     "Wrong",
     "check",
@@ -39,6 +43,8 @@ __all__ = [
 
 class Everything(
     Values,
+    Bytes,
+    MasksOfKnownValues,
     Gradients,
     Differentiation,
     Derivatives,

@@ -1,0 +1,111 @@
+"""Maps of uint8 and int8: pooled to floats or bytes, bit for bit as NumPy's, without gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from _support.cases import ALL_CASES, CASES, SHAPE, OperationCase
+from _support.compare import assert_same_bits
+from _support.pairwise import each
+
+import roipool
+from roipool._dtypes import BYTES, FLOATS, allowed_dtypes
+
+from .front_end import Contract, Form, FrontEnd, as_list, over
+from .values import given, own_maps
+
+OF_BYTES = [case for case in CASES if case.op.dtypes != FLOATS]
+OTHERS = [case for case in ALL_CASES if case.op.dtypes == FLOATS]
+FILLINGS = ["2.5", "3.5", "300", "-1.5", "nan", "inf", "-inf"]
+every_byte_type = each(dtype=BYTES)
+
+
+def forms_of_bytes(front_end: FrontEnd, dtype: str, **_: Any) -> list[Form]:
+    """Return the forms of maps of a type: both layouts, and channels last if the library has it."""
+    forms = [Form(dtype), Form(dtype, "NHWC")]
+    if any(form.channels_last for form in front_end.forms):
+        forms.append(Form(dtype, channels_last=True))
+    return forms
+
+
+def random_bytes(dtype: str) -> Any:
+    """Return maps (N, C, H, W) of random bytes."""
+    return np.random.default_rng(0).integers(0, 256, SHAPE).astype(np.uint8).view(dtype)
+
+
+def inputs(front_end: FrontEnd, case: OperationCase, form: Form) -> tuple[tuple[Any, ...], ...]:
+    """Return maps, boxes and indices, in the library's arrays and in NumPy's."""
+    own = own_maps(front_end, case, random_bytes(form.dtype), form)
+    at = case.boxes().astype("float32"), case.indices()
+    plain = given(case, list(map(front_end.numpy, as_list(own))))
+    return (own, *map(front_end.array, at)), (plain, *at)
+
+
+class Bytes(Contract):
+    """Maps of bytes."""
+
+    @over(OF_BYTES)
+    @every_byte_type
+    @each(form=forms_of_bytes)
+    def test_bytes_are_pooled_to_float32(
+        self, front_end: FrontEnd, case: OperationCase, dtype: str, form: Form
+    ) -> None:
+        own, plain = inputs(front_end, case, form)
+        found = case.pool(*own, layout=form.layout)
+        front_end.check_memory(found, form)
+        assert_same_bits(front_end.numpy(found), case.pool(*plain, layout=form.layout))
+
+    @over(OF_BYTES)
+    @every_byte_type
+    def test_bytes_are_pooled_to_a_chosen_type(
+        self, front_end: FrontEnd, case: OperationCase, dtype: str
+    ) -> None:
+        own, plain = inputs(front_end, case, Form(dtype))
+        for name in allowed_dtypes(dtype):
+            found = case.pool(*own, dtype=name)
+            expected = case.pool(*plain, dtype=name)
+            assert_same_bits(front_end.numpy(found), expected)
+            again = case.pool(*own, dtype=found.dtype)
+            assert_same_bits(front_end.numpy(again), expected)
+        floats = front_end.maps(random_bytes(dtype), Form("float32"))
+        for maps, chosen, allowed in (
+            (own[0], "int16", f"{dtype}, float16, .* got"),
+            (floats, dtype, "float32 for float32 features, got"),
+        ):
+            with pytest.raises(TypeError, match=f"dtype must be None or {allowed}"):
+                case.pool(maps, *own[1:], dtype=chosen)
+
+    @every_byte_type
+    @each(filling=FILLINGS)
+    def test_bytes_are_rounded_as_those_of_numpy(
+        self, front_end: FrontEnd, dtype: str, filling: str
+    ) -> None:
+        maps = np.zeros((1, 1, 4, 4), dtype)
+        at = np.full((1, 4), 2.0), np.zeros(1, np.int32)
+        options = {"extrapolation_value": float(filling), "dtype": dtype}
+        own = front_end.maps(maps, Form(dtype)), *map(front_end.array, at)
+        found = roipool.crop_and_resize(*own, 1, **options)
+        assert_same_bits(front_end.numpy(found), roipool.crop_and_resize(maps, *at, 1, **options))
+
+    @over([case for case in OF_BYTES if case.moves])
+    @every_byte_type
+    def test_bytes_give_no_gradient_of_boxes(
+        self, front_end: FrontEnd, case: OperationCase, dtype: str
+    ) -> None:
+        if front_end.functional is None:
+            return
+        (features, boxes, indices), _ = inputs(front_end, case, Form(dtype))
+        total = front_end.gradient(lambda boxes: case.pool(features, boxes, indices).sum())
+        with pytest.raises(TypeError, match=r"features must (be|have) .*float64"):
+            total(boxes)
+
+    @over(OTHERS)
+    @every_byte_type
+    def test_other_operations_take_no_bytes(
+        self, front_end: FrontEnd, case: OperationCase, dtype: str
+    ) -> None:
+        (features, *at), _ = inputs(front_end, case, Form(dtype))
+        with pytest.raises(TypeError, match=r"features.* must have dtype .*float64, got u?int8"):
+            case.pool(features, *at)
