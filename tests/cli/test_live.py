@@ -301,23 +301,3 @@ def test_the_module_is_of_these_headers() -> None:
 def test_the_module_is_what_the_compiler_makes() -> None:
     pytest.importorskip("ziglang", reason="the dependency group 'playground' is not installed")
     assert (DATA / "playground.wasm").read_bytes() == playground_script().compiled()
-
-
-def test_the_module_is_small_and_needs_nothing() -> None:
-    module = (DATA / "playground.wasm").read_bytes()
-    assert len(module) < 45_000
-    assert 2 not in sections(module)  # of imports
-
-
-def sections(module: bytes) -> list[int]:
-    found, at = [], 8
-    while at < len(module):
-        found.append(module[at])
-        at, size, shift = at + 1, 0, 0
-        while True:
-            byte = module[at]
-            size, shift, at = size | (byte & 127) << shift, shift + 7, at + 1
-            if byte < 128:
-                break
-        at += size
-    return found
