@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cli_runs import complains, given_to_a_system, save_map, strict_json
+from _support.cli_runs import complains, given_to_a_system, strict_json
 from _support.platforms import needs_matplotlib
 from _support.sources import SOURCES
 
@@ -164,36 +164,6 @@ def test_the_built_in_boxes_are_around_the_balls(scale: str) -> None:
     inside = pooled[:4, 0, 1, 1, 1]
     assert (inside > 0.9).all()
     assert (pooled[:4, 0, 0, 0, 0] < 0.3).all()
-
-
-@pytest.mark.parametrize(
-    ("form", "row"),
-    [
-        ("xyzxyz", [2, 3, 1, 8, 7, 4]),
-        ("zyxzyx", [1, 3, 2, 4, 7, 8]),
-        ("yxyxzz", [3, 2, 7, 8, 1, 4]),
-        ("xyzwhd", [2, 3, 1, 6, 4, 3]),
-        ("cxcyczwhd", [5, 5, 2.5, 6, 4, 3]),
-    ],
-)
-@pytest.mark.parametrize("normalized", [False, True])
-@pytest.mark.parametrize("suffix", ["csv", "json", "npy"])
-def test_forms_of_boxes(form: str, row: list[float], normalized: bool, suffix: str) -> None:
-    save_map("volume.npy", (5, 8, 10))
-    if normalized:
-        sizes = {"x": 10, "w": 10, "y": 8, "h": 8, "z": 5, "d": 5}
-        axes = form.replace("c", "")
-        row = [value / sizes[axis] for value, axis in zip(row, axes, strict=True)]
-    path = f"boxes.{suffix}"
-    if suffix == "csv":
-        Path(path).write_text("0," + ",".join(map(str, row)) + "\n")
-    elif suffix == "json":
-        Path(path).write_text(json.dumps([row]))
-    else:
-        np.save(path, [row])
-    options = ["--box-format", form, *(["--normalized"] if normalized else [])]
-    given = given_to_a_system("volume.npy", "--volume", "--boxes", path, *options)
-    np.testing.assert_allclose(given.rois, [[0, 2, 3, 1, 8, 7, 4]], rtol=1e-6)
 
 
 def test_columns_in_any_order() -> None:

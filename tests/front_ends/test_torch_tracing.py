@@ -15,11 +15,9 @@ from torch import Tensor
 
 import roipool
 import roipool.torch
-from roipool.torch import nn
 
 X = torch.arange(2 * 3 * 20 * 24, dtype=torch.float32).reshape(2, 3, 20, 24) / 7
 ROIS = torch.tensor([[0, 1.0, 1, 30, 40], [1, 20.0, 2, 60, 60]])
-OFFSETS = torch.linspace(-1, 1, 36).reshape(2, 2, 3, 3)
 FIXED = [case for case in ALL_CASES if not case.adaptive]
 
 
@@ -112,53 +110,7 @@ def test_a_program_for_any_size(case: TensorCase) -> None:
             assert counter.frame_count <= (2 if scale == 0.9 else 3)
 
 
-MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
-    "attributes": (Model, (X, ROIS)),
-    "RoIAlign": (lambda: nn.RoIAlign(3, 0.25, 2), (X, ROIS)),
-    "RoIPool": (lambda: nn.RoIPool(3, 0.25), (X, ROIS)),
-    "RoIAlignRotated": (
-        lambda: nn.RoIAlignRotated(3, 0.25, 2),
-        (X, torch.cat([ROIS, torch.tensor([[0.3], [-2.0]])], dim=1)),
-    ),
-    "RiRoIAlignRotated": (
-        lambda: nn.RiRoIAlignRotated(3, 0.25, 2, 1),
-        (X, torch.cat([ROIS, torch.tensor([[0.3], [-2.0]])], dim=1)),
-    ),
-    "PSRoIPool": (lambda: nn.PSRoIPool(3, 0.25, 1), (X, ROIS)),
-    "PSRoIAlign": (lambda: nn.PSRoIAlign(3, 0.25, 2, group_size=1), (X, ROIS)),
-    "DeformRoIPool": (lambda: nn.DeformRoIPool(3, 0.25, 2), (X, ROIS, OFFSETS)),
-    "PrRoIPool": (lambda: nn.PrRoIPool(3, 0.25), (X, ROIS)),
-    "PrRoIPool2D": (lambda: nn.PrRoIPool2D(3, 2, 0.25), (X, ROIS)),
-    "CropAndResize": (
-        lambda: nn.CropAndResize(3),
-        (X, ROIS[:, 1:] / 60, torch.tensor([0, 1])),
-    ),
-    "MultiScaleRoIAlign": (
-        lambda: nn.MultiScaleRoIAlign(["a", "b"], 3, 2),
-        ({"a": X, "b": X[:, :, ::2, ::2]}, [ROIS[:1, 1:], ROIS[1:, 1:]], [(80, 96), (70, 80)]),
-    ),
-}
-
-
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("name", MODULES)
-def test_modules_compile_before_they_are_called(name: str, dynamic: bool | None) -> None:
-    make, arguments = MODULES[name]
-    torch._dynamo.reset()
-    program = torch.compile(make(), backend="aot_eager", fullgraph=True, dynamic=dynamic)
-    assert torch.equal(program(*arguments), make()(*arguments))
-
-
 # ---- torch.fx
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_modules_are_recorded_as_one_call(name: str) -> None:
-    make, arguments = MODULES[name]
-    graph = torch.fx.symbolic_trace(make())
-    assert torch.equal(graph(*arguments), make()(*arguments))
-    calls = [node for node in graph.graph.nodes if node.op == "call_function"]
-    assert sum("roipool" in str(node.target.__module__) for node in calls) == 1
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)

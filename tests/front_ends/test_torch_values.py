@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from _support.cases import in_planes
-from _support.compare import assert_same_bits
 from _support.pairwise import each
 from _support.tensors import (
     ALL_CASES,
@@ -29,22 +28,6 @@ LARGE = (2, 1024, 8, 9)  # maps of 300 kB and more, pooled values of 60 kB
 
 every_type = each(dtype=DTYPES)
 every_format = each(memory_format=FORMATS)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case.moves], ids=str)
-@each(
-    dtype=(torch.float16, torch.float32, torch.float64),
-    box_dtype=(torch.float16, torch.float32, torch.float64, torch.int32),
-)
-def test_gradient_of_boxes_has_the_type_of_numpys(
-    case: TensorCase, dtype: torch.dtype, box_dtype: torch.dtype
-) -> None:
-    features, boxes, indices = maps(dtype), case.boxes(dtype=box_dtype), case.indices()
-    upstream = maps(dtype, seed=1, shape=tuple(case.pool(features, boxes, indices).shape))
-    given = upstream, features, boxes, indices
-    found = case.box_gradient(*given)
-    expected = case.box_gradient(*(value.numpy() for value in given))
-    assert_same_bits(found.numpy(), expected)
 
 
 @every_type
@@ -95,16 +78,6 @@ def test_maps_are_not_copied(
     assert not [one for one in copies if len(one.input_shapes[0]) > 3]
     argmax = upstream.numel() * 4 if case.variant.has_argmax else 0  # which an engine returns
     assert of_numpy - argmax < upstream.numel() * upstream.element_size()
-
-
-def test_memory_at_an_odd_address() -> None:
-    case = CASES[0]
-    features = maps(torch.float32)
-    buffer = bytearray(b"x") + features.numpy().tobytes()
-    odd = torch.frombuffer(buffer, dtype=torch.float32, offset=1).reshape(features.shape)
-    boxes, indices = case.boxes(), case.indices()
-    assert odd.data_ptr() % 4
-    assert torch.equal(case.pool(odd, boxes, indices), case.pool(features, boxes, indices))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.variant.has_argmax], ids=str)
