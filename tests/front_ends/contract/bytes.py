@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,11 @@ class Bytes(Contract):
         self, front_end: FrontEnd, case: OperationCase, dtype: str, form: Form
     ) -> None:
         own, plain = inputs(front_end, case, form)
-        found = case.pool(*own, layout=form.layout)
-        front_end.check_memory(found, form)
-        assert_same_bits(front_end.numpy(found), case.pool(*plain, layout=form.layout))
+        pool = functools.partial(case.pool, layout=form.layout)
+        for function in (pool, front_end.traced(pool)):
+            found = function(*own)
+            front_end.check_memory(found, form)
+            assert_same_bits(front_end.numpy(found), pool(*plain))
 
     @over(OF_BYTES)
     @every_byte_type
@@ -64,11 +67,11 @@ class Bytes(Contract):
     ) -> None:
         own, plain = inputs(front_end, case, Form(dtype))
         for name in allowed_dtypes(dtype):
-            found = case.pool(*own, dtype=name)
-            expected = case.pool(*plain, dtype=name)
-            assert_same_bits(front_end.numpy(found), expected)
-            again = case.pool(*own, dtype=found.dtype)
-            assert_same_bits(front_end.numpy(again), expected)
+            pool = functools.partial(case.pool, dtype=name)
+            found, expected = pool(*own), pool(*plain)
+            alike = found, front_end.traced(pool)(*own), case.pool(*own, dtype=found.dtype)
+            for each_found in alike:
+                assert_same_bits(front_end.numpy(each_found), expected)
         floats = front_end.maps(random_bytes(dtype), Form("float32"))
         for maps, chosen, allowed in (
             (own[0], "int16", f"{dtype}, float16, .* got"),
