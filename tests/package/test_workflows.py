@@ -38,6 +38,27 @@ def action() -> tuple[dict[str, str], str]:
 
 
 @needs_posix
+@pytest.mark.parametrize(
+    "requirement", ["roipool==1.0", "--pre", "--index-url=https://example.org"]
+)
+def test_the_actions_requirement_is_no_option(requirement: str, tmp_path: Path) -> None:
+    text = (WORKFLOWS.parent / "actions" / "conformance" / "action.yml").read_text()
+    script = text.partition("run: |\n")[2].partition("    - name:")[0]
+    pip = tmp_path / "python"
+    pip.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    pip.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHON": str(pip), "REQUIREMENT": requirement},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:3] == ["-m", "pip", "install"]
+    assert done.stdout.splitlines()[-2:] == ["--", requirement]
+
+
+@needs_posix
 def test_the_action_passes_inputs_on(tmp_path: Path) -> None:
     """Inputs are passed unchanged, whatever their content."""
     passed, script = action()
