@@ -280,7 +280,7 @@ class _Verbs:
         is_recorded = own.is_floating_point and torch.is_grad_enabled()
         if is_recorded and any(each.requires_grad for each in arrays):
             raise TypeError("tensors must not require a gradient here: detach them")
-        return filled_rows(function, request.text(), shape, own, arrays)
+        return filled_rows(function, request, shape, own, arrays)
 
     def rounded(self, values: Tensor, dtype: np.dtype[Any]) -> Tensor:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""

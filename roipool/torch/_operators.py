@@ -110,8 +110,8 @@ def refuse_forward_mode(name: str) -> None:
     """
     if not FORWARD_MODE.computed:
         raise NotImplementedError(
-            f"{name}: operators, which compiled and exported programs call, have no forward mode; "
-            "roipool's functions have, outside of such programs"
+            f"{name}: no forward mode here: compiled and exported programs have none, nor have "
+            "pasted masks"
         )
 
 

@@ -108,7 +108,7 @@ def draw_from(
         table = table[np.argsort(table[:, 0], kind="stable")]
     return Case(
         name,
-        _numbers(rng, geometry.shape, dtype, pixels=True),
+        _numbers(rng, geometry.shape, dtype, pixels=operation.masks != "pasted"),
         _numbers(
             rng,
             (len(table), geometry.shape[1] // groups, *geometry.size),
@@ -156,16 +156,24 @@ def _geometry(
     if rng.random() < 0.03:  # one size is 0
         sizes = [images, channels, height, width, boxes]
         which = rng.integers(5)
-        sizes[which] = 0 if which != 2 or operation.takes_no_rows else height
+        kept = () if operation.takes_no_rows else (2, 3) if operation.masks else (2,)
+        sizes[which] = sizes[which] if which in kept else 0
         images, channels, height, width, boxes = sizes
+    if operation.masks:
+        channels = 1
+    if operation.masks == "pasted":  # each box has a mask
+        images = boxes = min(boxes if images else 0, limits.numbers // max(height * width, 1))
     table = np.empty((boxes if images else 0, 5))
     table[:, 0] = rng.integers(0, max(images, 1), len(table))
     scale = float(options.get("spatial_scale", 1.0))
+    rows, columns = size if operation.masks == "pasted" else (height, width)
     for row in table:
-        row[[1, 3]] = _side(rng, width, scale, real, operation.finite)
-        row[[2, 4]] = _side(rng, height, scale, real, operation.finite)
+        row[[1, 3]] = _side(rng, columns, scale, real, operation.finite)
+        row[[2, 4]] = _side(rng, rows, scale, real, operation.finite)
     if len(table) and rng.random() < 0.05:
         table[:] = table[0]
+    if operation.masks == "pasted":
+        table[:, 0] = np.arange(len(table))
     return Geometry((images, channels * groups, height, width), size, table)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from roipool._definitions import PYRAMID_OPS
-from roipool.systems import SYSTEMS
+from roipool.systems import SYSTEMS, masks
 from roipool.systems.core import OPERATIONS
 from roipool.verification.relations import RELATIONS, Relation
 
@@ -23,7 +23,7 @@ LIBRARIES = ("torch", "jax", "dask", "cupy")
 DIFFERENTIATED = ("torch", "jax")  # those with gradients of their own
 # The operations of front ends: the core's, and the systems of `compat`. Codes of numbers are no
 # numbers, which guises could differentiate or halve.
-FRONT_END_ROWS = (*OPERATIONS, *PYRAMID_OPS)
+FRONT_END_ROWS = (*OPERATIONS, *PYRAMID_OPS, *masks.OF_CORE)
 COMPAT_ROWS = tuple(name for name, row in SYSTEMS.items() if "." in name and not row.returns_codes)
 # To draw from: `draw` takes each of the core's three times, so that both are drawn equally often.
 ROWS = FRONT_END_ROWS * round(len(COMPAT_ROWS) / (3 * len(FRONT_END_ROWS))) + COMPAT_ROWS

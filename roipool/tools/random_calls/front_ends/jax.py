@@ -170,7 +170,8 @@ class Sharded(Differentiated):
         """Return a function of the arrays that are differentiated by."""
         shared, split = PartitionSpec(), PartitionSpec("devices")
         all_names = _arrays_of(given)
-        specs = tuple(shared if each in MAPS else split for each in named(given, all_names))
+        maps = () if SYSTEMS[self.case.operation].masks == "pasted" else MAPS  # a mask for each box
+        specs = tuple(shared if each in maps else split for each in named(given, all_names))
         mesh = Mesh(np.array(jax.devices("cpu")[:DEVICES]), ("devices",))
         sharded = jax.shard_map(
             lambda *arrays: function(**unflat(given, all_names, arrays)),
@@ -295,6 +296,8 @@ def jit(case: Case, got: Results, library: Any) -> Comparisons:
 
 def gradient(case: Case, got: Results, library: Any) -> Comparisons:
     """Gradients by `vjp`."""
+    if not SYSTEMS[case.operation].backward:
+        return
     with _settings(case) as allowed:
         operation = differentiable(allowed, _any_types(allowed))
         yield from _compared(allowed, operation, Differentiated(allowed))
@@ -330,6 +333,8 @@ def shard_map(case: Case, got: Results, library: Any) -> Comparisons:
     if not even or not case.maps.size:  # JAX cannot combine arrays without elements
         return
     if "." in case.operation:
+        return
+    if SYSTEMS[case.operation].masks == "cut":  # without gradients
         return
     form = "batch indices"
     case = replace(case, form=form, rois=case.rois[:even], grad=case.grad[:even])

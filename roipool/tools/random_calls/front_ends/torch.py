@@ -133,7 +133,7 @@ class Derivatives(Eager):
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
         box_name = boxes_of(given)
-        self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
+        self.leaves = self._leaves(given)
         boxes = list(flat(given, [box_name]))
         self.boxes = boxes if is_differentiable(given, box_name) else []
         self._require_slopes(given)
@@ -141,6 +141,10 @@ class Derivatives(Eager):
             results = self.public(name)(**given)
         self.pooled = results[0] if isinstance(results, tuple) else results
         return results
+
+    def _leaves(self, given: Arguments) -> list[Tensor]:
+        learns = bool(SYSTEMS[self.case.operation].backward)
+        return [each.requires_grad_(learns) for each in flat(given, ["features"])]
 
     def _require_slopes(self, given: Arguments) -> None:
         has_slopes = SYSTEMS[self.case.operation].offset_gradient
@@ -458,7 +462,7 @@ class Compiled(Derivatives):
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
         box_name = boxes_of(given)
-        self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
+        self.leaves = self._leaves(given)
         self.boxes = list(flat(given, [box_name]))
         self._require_slopes(given)
         torch._dynamo.reset()
