@@ -43,6 +43,7 @@ STAGES = {
     "_kept.py": "calls that are kept",
     "ops": "the public function",
     "_arguments.py": "arguments are checked",
+    "_boxes.py": "boxes are checked",
     "_arrays": "one library, one device",
     "_pooling.py": "the result is made",
     "_cuda": "kernels and their arguments",
@@ -377,7 +378,7 @@ def tensors() -> str:
     except ImportError:
         return ""
     from roipool._definitions import Definition
-    from roipool._pooling import Pooling
+    from roipool._request import Pooling
     from roipool.torch import _cuda
 
     _cuda.current_device, _cuda.current_stream = lambda: -1, lambda gpu: 0

@@ -4,7 +4,7 @@
 # cython: freethreading_compatible=True
 """The CPU engine: makes and executes plans over threads, with the GIL released.
 
-Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes are
+Its functions are those of ``roipool._engines.Engine``, which documents their arguments. Boxes are
 C-contiguous, in float64 for float64 features, else float32: (K, 4) x1, y1, x2, y2, then the offsets
 of bins if these are moved; (K, 5) with an angle; or of volumes (K, 6) x1, y1, z1, x2, y2, z2. Batch
 indices are (K,) int64, negative where a box reads nothing.
@@ -186,6 +186,7 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
         Operation operation
         const Engine* engine
         int threads
+        wide_int least_work
         Level* levels
         int level_count
         wide_int bytes
@@ -588,14 +589,15 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
     cdef Call call
     cdef Watch watch
     cdef Status status
-    global latest_asks
+    global latest_asks, latest_threads
     if refusal is not None:
         raise ValueError(refusal)
     start_watch(&watch)
     begin_call(&call, operation, engine, levels, count, &watch)
-    call.threads = threads_for(call, usable_threads())
+    choose_threads(&call, usable_threads())
     with nogil:
         status = execute(&call)
+    latest_threads = call.threads
     if watch.asks:
         latest_asks = watch.asks
     if status == status_no_memory:
@@ -617,14 +619,33 @@ def asks_of_latest_call():
     return latest_asks
 
 
-cdef int threads_for(const Call& call, int limit) noexcept nogil:
-    """Return the number of threads for a call: one with little work costs more than it saves."""
-    cdef wide_int work = 0
+cdef int latest_threads = 1
+
+
+def threads_of_latest_call():
+    """Return how many threads the latest call had, 1 where it opened no parallel region."""
+    return latest_threads
+
+
+# Less work is done by the calling thread alone: values of masks, and of other calls cells that are
+# multiplied; calls of as many values have as many cells. Both are about 100 microseconds of one
+# thread. A parallel region costs some 28, and on a core that others use up to a slice of their
+# time, which is over 100 times as much.
+cdef enum:
+    VALUES_OF_REGION = 16  # times `work_of_thread`
+    CELLS_OF_REGION = 64
+
+
+cdef void choose_threads(Call* call, int limit) noexcept nogil:
+    """Set the number of threads for a call: one with little work costs more than it saves."""
+    cdef wide_int values = 0
     cdef int i
     for i in range(call.level_count):
-        work += (call.levels[i].job.boxes * call.levels[i].job.channels
-                 * bins_of_box(call.levels[i].job))
-    return threads_for_work(work, limit)
+        values += (call.levels[i].job.boxes * call.levels[i].job.channels
+                   * bins_of_box(call.levels[i].job))
+    call.threads = threads_for_work(values, limit)
+    if values < VALUES_OF_REGION * work_of_thread:
+        call.least_work = CELLS_OF_REGION * work_of_thread
 
 
 cdef int threads_for_work(wide_int work, int limit) noexcept nogil:
@@ -635,7 +656,7 @@ cdef int threads_for_work(wide_int work, int limit) noexcept nogil:
 cdef Status execute_for_xla(Call* call, int running) noexcept nogil:
     """Execute a call of a program that XLA runs, `running` of whose calls share the threads."""
     call.engine = engine
-    call.threads = threads_for(call[0], max(1, usable_threads() // running))
+    choose_threads(call, max(1, usable_threads() // running))
     return execute(call)
 
 
@@ -761,7 +782,7 @@ def average(features, regions, pooling, out):
     run_levels(op_average, levels)
 
 
-cdef wide_int values_of_task = 1 << 16  # that are turned into integers
+cdef wide_int values_of_task = 1 << 16  # that are turned into integers: some 13 microseconds
 
 
 def store_rounded(values, out):
@@ -778,7 +799,7 @@ def store_rounded(values, out):
             out[...] = values
         return
     count = values.size
-    threads = <int>max(1, min(usable_threads(), count // values_of_task))
+    threads = <int>max(1, min(usable_threads(), count // (4 * values_of_task)))
     with nogil, parallel(num_threads=threads):
         environment = enter_standard_floats()
         for task in prange((count + values_of_task - 1) // values_of_task):
@@ -1262,14 +1283,18 @@ cdef run_masks(MaskOperation operation, MaskJob* job):
     cdef MaskCall call
     cdef Watch watch
     cdef Status status
-    global latest_asks
+    cdef wide_int values
+    global latest_asks, latest_threads
     if refusal is not None:
         raise ValueError(refusal)
     start_watch(&watch)
     begin_mask_call(&call, operation, job[0], &watch)
-    call.threads = threads_for_work(job.masks * job.rows * job.columns, usable_threads())
+    values = job.masks * job.rows * job.columns
+    if values >= VALUES_OF_REGION * work_of_thread:
+        call.threads = threads_for_work(values, usable_threads())
     with nogil:
         status = execute_mask_call(&call, start_threads)
+    latest_threads = call.threads
     if watch.asks:
         latest_asks = watch.asks
     if status == status_no_memory:

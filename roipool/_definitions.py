@@ -11,15 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roipool import _cpu
-from roipool._arguments import (
-    CORNERS,
-    CROPS,
-    DEFORMED,
-    DEFORMED_BY_CLASS,
-    ROTATED,
-    VOLUMES,
-    Form,
-)
+from roipool._boxes import CORNERS, CROPS, DEFORMED, DEFORMED_BY_CLASS, ROTATED, VOLUMES, Form
 from roipool._dtypes import FLOATS, FLOATS_AND_INTEGERS
 
 

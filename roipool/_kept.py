@@ -12,7 +12,7 @@ from operator import is_
 from typing import Any
 
 from roipool._cpu import KeptCalls, PreparedCall
-from roipool._pooling import LAST, Computed
+from roipool._request import LAST, Computed
 
 
 def prepared_call(computed: Computed) -> PreparedCall:

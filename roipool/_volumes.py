@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from roipool import _arguments as check
-from roipool._arguments import VOLUMES, Form, Regions
 from roipool._arrays import NUMPY, Array
+from roipool._boxes import VOLUMES, Form, Regions
 from roipool._definitions import Definition, Depth
 from roipool._dtypes import FLOATS
 from roipool._layout import (
@@ -20,7 +20,8 @@ from roipool._layout import (
     volume_of,
     volume_size,
 )
-from roipool._pooling import Call, Pooling, Result
+from roipool._pooling import Call, Result
+from roipool._request import Pooling
 
 Options = tuple[Any, Any, Any]  # spatial_scale, sampling_ratio, aligned
 

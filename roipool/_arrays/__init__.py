@@ -26,10 +26,10 @@ class Library(Protocol):
     Attributes
     ----------
     engine : module or None
-        What fills its arrays: see ``roipool._pooling.Engine``. None for a library whose arrays are
+        What fills its arrays: see ``roipool._engines.Engine``. None for a library whose arrays are
         traced or differentiated: then `verbs` returns results.
     verbs : Verbs or None
-        What computes results of such a library: see ``roipool._pooling.Verbs``.
+        What computes results of such a library: see ``roipool._engines.Verbs``.
     array : str
         What its arrays are called, for messages.
     to_float32 : str

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roipool._arguments import DEVICE_INDEX_TYPES
+from roipool._boxes import DEVICE_INDEX_TYPES
 
 # The fields are those of kernels/cuda/call.h, in their order.
 

@@ -23,7 +23,7 @@ from roipool._cuda.engine import (
 )
 from roipool._cuda.partition import SHARED_BYTES, Sizes
 from roipool._dtypes import FLOATS, dtype_name, real_dtype
-from roipool._pooling import Computed, Pooling
+from roipool._request import Computed, Pooling
 from roipool._settings import debugging
 
 AVERAGE = "cuda/average_forward.cu"

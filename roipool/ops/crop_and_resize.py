@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._arguments import CROPS
+from roipool import _boxes
+from roipool._boxes import CROPS
 from roipool._definitions import Definition
 from roipool._dtypes import FLOATS_AND_INTEGERS
 from roipool._front_ends import by_front_end
@@ -299,4 +300,4 @@ def crop_and_resize_backward_boxes(
         CROPS, grad_output=grad_output, features=features, boxes=boxes, box_indices=box_indices
     ) as call:
         checked = call.checked_backward_boxes(definition("bilinear", antialias, border), layout)
-        return check.swap_xy(call.average_backward_boxes(*checked))
+        return _boxes.swap_xy(call.average_backward_boxes(*checked))

@@ -13,7 +13,8 @@ from roipool._definitions import Definition
 from roipool._dtypes import FLOATS_AND_INTEGERS
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
-from roipool._pooling import Call, MaxRules
+from roipool._pooling import Call
+from roipool._request import MaxRules
 from roipool._types import AnyArray, ArrayT, Boxes, Integers, Mode, Numbers, PooledDType, ScalarT
 
 MODES: tuple[Mode, ...] = get_args(Mode)

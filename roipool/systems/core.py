@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from roipool._arguments import CORNERS, CROPS, DEFORMED, DEFORMED_BY_CLASS, ROTATED
+from roipool._boxes import CORNERS, CROPS, DEFORMED, DEFORMED_BY_CLASS, ROTATED
 from roipool._definitions import OPS, TRAITS, VOLUME_OPS, Op, Variant
 from roipool._dtypes import INTEGERS
 from roipool.reference import (

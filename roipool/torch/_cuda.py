@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 
 Kind = tuple[np.dtype[Any], np.dtype[Any]]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, get_num_threads
 
 from roipool._cpu import PreparedCall
-from roipool._pooling import Pooling, is_kept
+from roipool._request import Pooling, is_kept
 from roipool.torch._cuda import SmallAverage
 from roipool.torch._families import Settings, pooling_of
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from roipool import _arguments as check
-from roipool import _pooling
-from roipool._arguments import Regions
+from roipool import _engines
 from roipool._arrays import LIBRARY_OF
+from roipool._boxes import Regions
 from roipool._definitions import POINTWISE
-from roipool._pooling import Pooling, pooled_shape
+from roipool._request import Pooling, check_sizes, pooled_shape
 from roipool.torch._families import Settings, pooling_of
 from roipool.torch._fast_path import fast_average
 from roipool.torch._memory import (
@@ -129,7 +129,7 @@ def checked_pooling(
     # Not a call, for the sake of small ones.
     if definition.name in POINTWISE or definition.group_size != (1, 1):
         in_nchw = pooling._replace(layout="NCHW")
-        _pooling.check_sizes("features", shape, "output_size", in_nchw)
+        check_sizes("features", shape, "output_size", in_nchw)
     return pooling
 
 
@@ -249,7 +249,7 @@ def maximum_backward(
     library = LIBRARY_OF[type(chosen)]
     assert library is not None
     chosen = check.argmax(library, chosen, gradient.shape, cells)
-    _pooling.maximum_backward(bridge.engine(), gradient, chosen, regions, pooling, result)
+    _engines.maximum_backward(bridge.engine(), gradient, chosen, regions, pooling, result)
     return outs
 
 

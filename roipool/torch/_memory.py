@@ -29,7 +29,7 @@ class Bridge(Protocol):
     """Passes tensors of one type of device to the engine that computes on them."""
 
     def engine(self) -> Any:
-        """Return the engine: see ``roipool._pooling.Engine``."""
+        """Return the engine: see ``roipool._engines.Engine``."""
 
     def why_not(self) -> str | None:
         """Return why there is no engine for tensors of this type of device, or None."""

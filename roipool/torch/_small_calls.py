@@ -11,7 +11,7 @@ import torch
 from torch import _C, Tensor
 from torch.autograd import forward_ad
 
-from roipool._pooling import Computed
+from roipool._request import Computed
 from roipool.torch._autograd import FUNCTIONS, recorded, run
 from roipool.torch._families import AVERAGE, MAXIMUM, UnknownImageError
 from roipool.torch._fast_path import TYPES, FastAverage

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roipool._definitions import Definition
 from roipool._dtypes import FLOATS
 from roipool._levels import levels_by_area
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 from roipool.torch import _cuda
 from roipool.torch._autograd import device_of_plain
 from roipool.torch._cuda import Cuda, SmallAverage

@@ -46,6 +46,7 @@ struct Call {
   Operation operation;
   const Engine* engine;
   int threads;
+  wide_int least_work;  // of a call that is worth other threads (execute.h); 0: any is
   Level* levels;
   int level_count;
   Watch* watch;  // null: the call cannot be interrupted
@@ -71,6 +72,7 @@ inline void begin_call(Call* call, Operation operation, const Engine* engine, Le
   call->level_count = level_count;
   call->watch = watch;
   call->threads = 1;
+  call->least_work = 0;
   call->scratch = nullptr;
   call->is_wrong.store(false, std::memory_order_relaxed);
   for (int i = 0; i < level_count; ++i) {

@@ -460,6 +460,11 @@ inline void sum_entries(const Job& job) {
   sum_axis(job.volume->rows, job.chunk);
 }
 
+// These bounds for a box, after it.
+inline wide_int planned_entries(const AxisPlan& plan, wide_int box) {
+  return plan.begin[(box + 1) * plan.bins] - plan.begin[box * plan.bins];
+}
+
 // Fourth: the arrays that hold the entries of a chunk, like the first.
 inline wide_int prepare_entries(const Request& request, Job* job, char* memory) {
   BumpAllocator allocator(memory);
