@@ -417,7 +417,7 @@ class Call:
         filled, dtype = None, self._dtype
         if dtype is None:
             dtype = given[0].dtype
-            if dtype.itemsize == 1:  # looking up every dtype would take small calls longer
+            if dtype.kind in "iu":  # looking up every dtype would take small calls longer
                 dtype = POOLED_DTYPES[dtype]
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, tuple(shape), dtype, **self._arrays)

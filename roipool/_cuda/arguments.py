@@ -142,7 +142,13 @@ STORAGE = {
     "float32": "float",
     "float64": "double",
 }
-FEATURE_STORAGE = {"uint8": "unsigned char", "int8": "signed char"}  # of others: as pooled values
+# Of other types of features, that of pooled values.
+FEATURE_STORAGE = {
+    "uint8": "unsigned char",
+    "int8": "signed char",
+    "uint16": "unsigned short",
+    "int16": "short",
+}
 INTEGERS = ("int", "wide_int")  # int32, int64
 
 _pack_integer = struct.Struct("=q").pack_into

@@ -23,7 +23,7 @@ from roipool import _arguments as check
 from roipool import _cpu
 from roipool._arrays import NUMPY
 from roipool._boxes import Regions
-from roipool._dtypes import BYTES, dtype_name, real_dtype
+from roipool._dtypes import INTEGERS, dtype_name, real_dtype
 from roipool._layout import Shape4, cells
 from roipool._levels import levels_by_area
 from roipool._masks.request import Pasting
@@ -239,7 +239,7 @@ class _Verbs:
 
     def rounded(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
-        if dtype_name(dtype) in BYTES:
+        if dtype_name(dtype) in INTEGERS:
             limits = jnp.iinfo(dtype)
             values = jnp.rint(jnp.clip(jnp.nan_to_num(values), limits.min, limits.max))
         return values.astype(dtype)

@@ -18,7 +18,7 @@ from torch import _C, Tensor
 
 from roipool import _cpu, _levels
 from roipool._boxes import Regions
-from roipool._dtypes import BYTES, numpy_dtype
+from roipool._dtypes import INTEGERS, numpy_dtype
 from roipool._layout import Layout, Shape4, nchw_view, nhwc_view
 from roipool._masks.request import Pasting
 from roipool._request import Pooling
@@ -285,7 +285,7 @@ class _Verbs:
     def rounded(self, values: Tensor, dtype: np.dtype[Any]) -> Tensor:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
         own = tensor_dtype(dtype)
-        if dtype.name in BYTES:
+        if dtype.name in INTEGERS:
             limits = torch.iinfo(own)
             values = values.nan_to_num().clamp(limits.min, limits.max).round()
         return values.to(own)

@@ -34,7 +34,7 @@ from roipool.torch._autograd import device_of_plain
 from roipool.torch._cuda import Cuda, SmallAverage
 from roipool.torch._families import AVERAGE, FAMILIES
 from roipool.torch._library import levels_at_once
-from roipool.torch._memory import BYTES
+from roipool.torch._memory import MAP_INTEGERS
 from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
 
 CASES = [case for case in ALL_CASES if not case.adaptive]
@@ -140,9 +140,9 @@ def test_kernels_compute_what_the_cpu_does(
     check_launches(bridge)
 
 
-@pytest.mark.parametrize("dtype", BYTES, ids=str)
+@pytest.mark.parametrize("dtype", MAP_INTEGERS, ids=str)
 @pytest.mark.parametrize("case", [case for case in CASES if case.op.dtypes != FLOATS], ids=str)
-def test_bytes_are_read_in_place(cupy: ModuleType, case: TensorCase, dtype: torch.dtype) -> None:
+def test_integers_are_read_in_place(cupy: ModuleType, case: TensorCase, dtype: torch.dtype) -> None:
     features = (40 * maps(torch.float32)).to(dtype)
     request = forward_request(case, features, case.boxes(dtype=torch.float32), case.indices())
     got = as_kernel(Pretended(), request)(*request.args)

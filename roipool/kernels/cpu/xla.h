@@ -126,6 +126,8 @@ inline FeatureStorage feature_storage_of(int32_t type) {
   switch (type) {
     case element_uint8: return stored_as_uint8;
     case element_int8: return stored_as_int8;
+    case element_uint16: return stored_as_uint16;
+    case element_int16: return stored_as_int16;
     default: return stored_as_pooled;
   }
 }
