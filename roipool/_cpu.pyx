@@ -21,6 +21,7 @@ from cython.parallel cimport parallel, prange
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX
+from libc.math cimport floor
 from libc.string cimport memcpy, memset, strcpy
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -1057,16 +1058,32 @@ def keep_options(bint kept):
 
 
 cdef bint are_plain(tuple options, int first):
-    """Return whether options are None, numbers and text of Python, or tuples of int."""
+    """Return whether options are None, numbers and text of Python, or plain tuples."""
     cdef int at
     for at in range(first, len(options)):
         option = options[at]
         if type(option) is tuple:
-            for number in <tuple>option:
-                if type(number) is not int:
-                    return False
+            if not is_plain_tuple(<tuple>option):
+                return False
         elif not (option is None or type(option) is int or type(option) is float
                   or type(option) is bool or type(option) is str):
+            return False
+    return True
+
+
+cdef bint is_plain_tuple(tuple numbers):
+    """Return whether a tuple has only int, fractions, or such tuples.
+
+    Its items' types are not compared: a float that is whole would stand for an int.
+    """
+    for number in numbers:
+        if type(number) is tuple:
+            if not is_plain_tuple(<tuple>number):
+                return False
+        elif type(number) is float:
+            if number == floor(number):
+                return False
+        elif type(number) is not int:
             return False
     return True
 

@@ -186,12 +186,10 @@ class Argument:
         return self._bytes
 
     @property
-    def offsets(self) -> tuple[int, int, int, int, int]:
-        """Where the numbers of boxes, tasks and images, and a map's rows and columns lie in it."""
-        fields, level = self._offsets, self._offsets["levels"]
-        of_level: Any = LEVEL_TYPE.fields
-        rows, columns = level + of_level["rows"][1], level + of_level["columns"][1]
-        return fields["boxes"], fields["tasks"], fields["images"], rows, columns
+    def places(self) -> tuple[int, ...]:
+        """Where those numbers lie in it that a launch may set: see `CallLaunch`."""
+        names = ("images", "boxes", "tasks", "tiles", "portions", "tally_bytes", "levels")
+        return tuple(self._offsets[name] for name in names)
 
     def for_boxes(self, boxes: int, maps: Sequence[int] = ()) -> np.ndarray[Any, Any]:
         """Return an array of one structure; `maps` are the addresses of several levels' maps.
