@@ -82,7 +82,7 @@ class Dask(contract.FrontEnd):
 DASK = Dask()
 
 
-class TestContract(contract.Values, contract.Bytes, contract.Masks, contract.Errors):
+class TestContract(contract.Values, contract.Integers, contract.Masks, contract.Errors):
     arrays = DASK
 
 

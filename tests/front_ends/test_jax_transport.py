@@ -77,7 +77,7 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: OperationCase) 
         check("box_gradient", [slopes[:, order]], pooled, features)
 
 
-def test_callbacks_take_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callbacks_take_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_transport, "why_no_handler", lambda: "a test")
     jax.clear_caches()
     rois, features = [[0, 1, 1, 5, 6]], maps().astype(np.int8)

@@ -88,10 +88,10 @@ def test_an_argmax_has_no_gradient(case: TensorCase) -> None:
     assert not argmax.requires_grad
 
 
-# ---- Bytes
+# ---- Integers
 
 
-def test_bytes_on_a_gpu_are_pooled_to_float32() -> None:
+def test_integers_on_a_gpu_are_pooled_to_float32() -> None:
     with FakeTensorMode():
         maps_on_gpu = torch.empty(1, 2, 8, 9, dtype=torch.uint8, device="cuda")
         pooled = roipool.roi_align(maps_on_gpu, torch.empty(3, 5, device="cuda"), 2)

@@ -25,6 +25,7 @@ inline Status count_boxes(Call* call, Team* team) {
   if (status != status_done || !needs_plan(*call)) return status;
   team->run(count_entries_of, 0, call->boxes, counted_boxes);
   if (is_interrupted(call->watch)) return status_interrupted;  // some boxes were not counted
+  if (call->is_wrong) return status_long_sum;
   choose_max_taps(call);
   return status_done;
 }

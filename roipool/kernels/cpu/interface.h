@@ -25,6 +25,7 @@ enum Status {
   status_wide_argmax,   // a bin has more samples than 32-bit indices can count
   status_wrong_argmax,  // an index is not below its bin's samples
   status_long_axis,     // a map has more rows or columns than 32 bits number
+  status_long_sum,      // a bin has more cells along an axis than float32 adds up
   status_interrupted
 };
 
@@ -61,7 +62,7 @@ struct Call {
   wide_int scratch_bytes;  // of each thread
   void* scratch;
   wide_int bytes;              // of the latest allocation
-  std::atomic<bool> is_wrong;  // set by any thread
+  std::atomic<bool> is_wrong;  // set by any thread, of a part of the latest step
 };
 
 inline void begin_call(Call* call, Operation operation, const Engine* engine, Level* levels,

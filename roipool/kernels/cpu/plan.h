@@ -445,6 +445,14 @@ inline wide_int entries_of_box(const AxisPlan& plan, wide_int box) {
   return sum;
 }
 
+// The largest of these bounds.
+inline wide_int most_entries(const AxisPlan& plan, wide_int box) {
+  const wide_int first = box * plan.bins + 1;
+  wide_int most = 0;
+  for (int bin = 0; bin < plan.bins; ++bin) most = maximum(most, plan.begin[first + bin]);
+  return most;
+}
+
 inline void sum_axis(const AxisPlan& plan, const Chunk& chunk) {
   const wide_int first = chunk.begin * plan.bins, last = chunk.end * plan.bins;
   plan.begin[first] = 0;

@@ -13,18 +13,17 @@ from __future__ import annotations
 from _support.cases import ALL_CASES
 
 from .batches import Batches
-from .bytes import Bytes
 from .derivatives import Derivatives
 from .documented import Documented
 from .errors import Errors, ErrorsOfGradients, Wrong, check
 from .front_end import Form, FrontEnd, directly_and_compiled
+from .integers import Integers
 from .levels import ErrorsOfLevels, Levels
 from .masks import Masks, MasksOfKnownValues
 from .values import Differentiation, Gradients, Values
 
 __all__ = [
     "ALL_CASES",
-    "Bytes",
     "Differentiation",
     "Documented",
     "Errors",
@@ -32,6 +31,7 @@ __all__ = [
     "Form",
     "FrontEnd",
     "Gradients",
+    "Integers",
     "Levels",
     "Masks",
     "Values",
@@ -43,7 +43,7 @@ __all__ = [
 
 class Everything(
     Values,
-    Bytes,
+    Integers,
     MasksOfKnownValues,
     Gradients,
     Differentiation,
