@@ -11,6 +11,7 @@ ctypedef int (*Launcher)(void*, number, number, number, number, number, number, 
 cdef enum:
     WORDS_OF_ARGUMENTS = 512
     ADDRESSES_OF_AVERAGE = 6
+    FUNCTIONS_OF_DRIVER = 8
 
 
 cdef class KernelLaunch:
@@ -111,6 +112,22 @@ cdef class AverageLaunches:
             launch = self.kept[key] = self.make(*key)
         return launch is not None and (<KernelLaunch>launch).launch(
             stream, boxes, images, rows, columns, features, table, out)
+
+
+def xla_cuda_handler(addresses):
+    """Return the handler of calls in XLA's programs for a GPU.
+
+    Parameters
+    ----------
+    addresses : tuple of int
+        Those of the driver's functions that `roipool._cuda.driver` names, for all handlers.
+    """
+    cdef size_t[FUNCTIONS_OF_DRIVER] functions
+    cdef int i
+    for i in range(FUNCTIONS_OF_DRIVER):
+        functions[i] = addresses[i]
+    set_cuda_driver(functions)
+    return PyCapsule_New(handler_for_cuda(), "xla._CUSTOM_CALL_TARGET", NULL)
 
 
 def rounded_up(wide_int count):
