@@ -8,6 +8,8 @@ from functools import cache
 from typing import NamedTuple
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+# Those that queue a kernel, and zeros.
+NAMES = ("cuLaunchKernel", "cuMemsetD8Async")
 # Those that programs of XLA call, in the order of `Driver` in kernels/cpu/xla_cuda.h.
 FUNCTIONS = (
     "cuGetErrorString",
@@ -27,20 +29,20 @@ def library() -> ctypes.CDLL:
 
 
 @cache
-def launcher() -> int | None:
-    """Return the address of cuLaunchKernel, or None without a driver."""
-    found = addresses("cuLaunchKernel")
-    return found[0] if found else None
+def functions() -> tuple[int, int] | None:
+    """Return the addresses of the driver's functions of these names, or None without a driver."""
+    found = addresses(*NAMES)
+    return (found[0], found[1]) if found else None
 
 
 @cache
 def addresses(*names: str) -> tuple[int, ...]:
     """Return the addresses of functions, none of them if the driver lacks any."""
     try:
-        functions = [getattr(library(), name) for name in names]
+        found = [getattr(library(), name) for name in names]
     except (OSError, AttributeError):
         return ()
-    return tuple(ctypes.cast(each, ctypes.c_void_p).value or 0 for each in functions)
+    return tuple(ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found)
 
 
 LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync

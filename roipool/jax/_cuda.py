@@ -25,7 +25,7 @@ from roipool._cuda.launch import LaunchConfig, Launches
 from roipool._cuda.partition import SHARED_BYTES, Limits, Sizes
 from roipool._cuda.source import kernel_source
 from roipool._definitions import Definition
-from roipool._pooling import Pooling, needs_no_boxes
+from roipool._request import Pooling, needs_no_boxes
 from roipool._settings import check_environment
 from roipool.jax import _transport
 from roipool.jax._transport import TARGET_OF_GPUS, Request, Results
@@ -177,7 +177,7 @@ def sizes_of(arrays: Arrays, shaped: Sequence[Any], pooling: Pooling, limits: Li
         pooling,
         tuple(each.shape for each in maps),
         limits,
-        dtype if dtype.itemsize == 1 else None,
+        dtype if dtype != pooled.dtype else None,
         has_narrow_levels=bool(pooling.scales),
     )
 

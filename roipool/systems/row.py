@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool._arguments import CORNERS, CROPS, Form
+from roipool._boxes import CORNERS, CROPS, Form
 from roipool._layout import groups_of_bins
 from roipool.reference import Rules
 from roipool.systems.case import FORMS, Case
@@ -128,6 +128,9 @@ class System(NamedTuple):
     is_volume : bool
         Whether the case's maps are volumes, its rows those of all planes: see
         `roipool.systems.volumes`.
+    masks : {"", "pasted", "cut"}
+        Whether features are masks, of one channel: pasted into a picture for each box, or cut out
+        of pictures. See `roipool.systems.masks`.
     argmax_is_of_batch : bool
         Whether an argmax is an index into the whole batch; results hold indices into single maps.
     mixes_gradients : bool
@@ -180,6 +183,7 @@ class System(NamedTuple):
     is_position_sensitive: bool = False
     pyramid: Callable[[list[Any]], Any] | None = None
     is_volume: bool = False
+    masks: str = ""
     argmax_is_of_batch: bool = False
     mixes_gradients: bool = False
     oracle: Oracle | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ import numpy as np
 import pytest
 from _support import emulator, stand_in
 from _support.cases import maps
-from _support.jax_programs import request_of
-from _support.kernel_calls import FULL, KERNELS, OPTIONS, PARTIAL
+from _support.jax_programs import check_operation, request_of
+from _support.kernel_calls import FULL, KERNELS, PARTIAL
 from _support.run_python import run_python
 from front_ends import contract
 from front_ends.test_jax_contract import JAX
@@ -26,11 +25,7 @@ import roipool.jax
 from roipool._cuda import nvrtc
 from roipool.jax import _cuda, _transport
 from roipool.jax._cuda import NoLaunchError
-from roipool.tools.random_calls.front_ends.adapters import ARRAYS, Arguments, flat, unflat
-from roipool.tools.random_calls.front_ends.jax import OnJax
-from roipool.verification.call import run
 from roipool.verification.catalogue import Entry
-from roipool.verification.oracle import against_oracle
 
 ROIS = np.array([[0, 1, 2, 13, 15], [1, 4, 5, 19, 9], [0, -3, 2, 5, 30]], np.float32)
 MAPS = maps((2, 8, 20, 22)).astype(np.float32)
@@ -51,21 +46,8 @@ def nothing_loaded() -> None:
     stand_in.launched()
 
 
-class Compiled(OnJax):
-    """Functions of arrays, none of which a program knows."""
-
-    def call(self, name: str, arguments: Arguments) -> Any:
-        """Compile and call a function."""
-        given = self.converted(arguments)
-        traced = [each for each in given if each in ARRAYS and given[each] is not None]
-        program = jax.jit(lambda *arrays: self.public(name)(**unflat(given, traced, arrays)))
-        return program(*flat(given, traced))
-
-
 # Computed by JAX's own functions, on the host, or always with an argmax.
 NOT_LAUNCHED = {"assign_levels", "locate_argmax", "identify_argmax", "maximum_forward"}
-# Maxima of an adaptive grid are not launched.
-FIXED_GRIDS = {"roi_align max", "mmcv.roi_align max gradient", "onnx.RoiAlign max"}
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -75,13 +57,7 @@ FIXED_GRIDS = {"roi_align max", "mmcv.roi_align max gradient", "onnx.RoiAlign ma
     ids=lambda entry: entry.name,
 )
 def test_every_kernel(entry: Entry, name: str) -> None:
-    more = {**OPTIONS.get(name, {}), **({"sampling_ratio": 2} if name in FIXED_GRIDS else {})}
-    for what, case in entry.cases(name, most_work=np.inf):
-        chosen = replace(case, options={**case.options, **more})
-        with jax.enable_x64(True):
-            got = run(chosen, Compiled(chosen))
-        for result, comparison in against_oracle(chosen, got):
-            assert comparison.problem is None, f"{what}, {result}: {comparison.problem}"
+    check_operation(name, entry)
     assert set(stand_in.launched()) >= KERNELS[name] - NOT_LAUNCHED
 
 

@@ -42,6 +42,8 @@ NUMBERS = {
     "internal_error": "XLA_FFI_Error_Code_INTERNAL",
     "element_int8": "XLA_FFI_DataType_S8",
     "element_uint8": "XLA_FFI_DataType_U8",
+    "element_int16": "XLA_FFI_DataType_S16",
+    "element_uint16": "XLA_FFI_DataType_U16",
     "element_int32": "XLA_FFI_DataType_S32",
     "element_int64": "XLA_FFI_DataType_S64",
     "element_float16": "XLA_FFI_DataType_F16",
