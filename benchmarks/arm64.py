@@ -33,6 +33,7 @@ from instructions import SMALL
 
 from roipool import _pooling
 from roipool._arrays import _numpy
+from roipool._request import needs_no_boxes
 from roipool.cli.files import replacing
 from roipool.tools.libraries import Task
 
@@ -122,7 +123,7 @@ class Recorder:
         self, engine: Any, grad_output: Any, argmax: Any, regions: Any, pooling: Any, out: Any
     ) -> None:
         """Write down the gradient of a maximum; the program computes the argmax itself."""
-        operation = "unpool" if _pooling.needs_no_boxes(pooling) else "maximum_backward"
+        operation = "unpool" if needs_no_boxes(pooling) else "maximum_backward"
         self._add(operation, regions, pooling, out.shape, grad_output, out.size, argmax=True)
 
     def _add(

@@ -22,10 +22,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from _support import emulator
 from harness.workloads import changed, choose, task_of
 
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._cuda.partition import BYTES_OF_TALLY, Limits, Sizes
 from roipool._definitions import Definition
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 
 COLUMNS = ("workload", "map", "boxes", "tiles", "crowded", "bins", "portions", "bins of each")
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import DEFORMED_BY_CLASS, Form, Regions
+from roipool import _boxes
 from roipool._arrays import Array
+from roipool._boxes import DEFORMED_BY_CLASS, Form, Regions
 from roipool._layout import (
     AXES,
     Layout,
@@ -26,7 +27,8 @@ from roipool._layout import (
     is_in_c_order,
     nchw_view,
 )
-from roipool._pooling import Call, Pooling, Result, pooled_shape
+from roipool._pooling import Call, Result
+from roipool._request import Pooling, pooled_shape
 
 Join: TypeAlias = Callable[[list[Any], int], Any]  # arrays along an axis
 PartRule: TypeAlias = Callable[[int, int], list[int]]  # from the numbers of bins and of parts
@@ -154,7 +156,7 @@ class CallByClass(Call):
             offsets = parts.offsets_of_bins(self._offsets, *at)
             moved = nchw_view(offsets) if layout == "NHWC" else offsets
             of_class = partial(parts.of_class, number=number, layout=layout)
-            yield check.with_offsets(moved, regions), of_class
+            yield _boxes.with_offsets(moved, regions), of_class
 
     def _join(self, pieces: list[Array], axis: int) -> Array:
         return self.library.xp().concatenate(pieces, axis=axis)

@@ -6,32 +6,38 @@ PyTorch's and JAX's front ends call engines with the same requests.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from roipool import _arguments as check
-from roipool import _cpu
-from roipool._arguments import CORNERS, Form, Regions
+from roipool import _boxes, _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library, common_library
-from roipool._definitions import BACKWARD_ONLY, BY_BIN, POINTWISE, Definition
+from roipool._boxes import CORNERS, Form, Regions
+from roipool._definitions import POINTWISE, Definition
 from roipool._dtypes import FLOATS, POOLED_DTYPES, dtype_name, numpy_dtype
+from roipool._engines import Engine, Verbs, maximum_backward
 from roipool._layout import (
     Layout,
     Shape4,
     are_channels_last,
     cells,
-    channels,
-    groups_of_bins,
-    height_width,
     nchw_view,
     nhwc_view,
-    pooled_channels,
 )
 from roipool._masks.request import Pasting
+from roipool._request import (
+    DEFAULT_RULES,
+    LAST,
+    Computed,
+    MaxRules,
+    Pooling,
+    check_sizes,
+    is_kept,
+    pooled_shape,
+)
 
 # An array of the call's library; the public functions' annotations say which.
 Result: TypeAlias = Any
@@ -39,248 +45,6 @@ Result: TypeAlias = Any
 # Values of a batch that is computed and then rounded to another type: with one thread, what fits a
 # core's cache; with several, enough for each.
 BATCH_ONE_THREAD, BATCH_SEVERAL_THREADS = 2**18, 2**21
-
-
-class MaxRules(NamedTuple):
-    """The options of a maximum.
-
-    Attributes
-    ----------
-    lowest : float
-        Where the running maximum starts.
-    argmax_is_cell : bool
-        Whether argmax is the cell ``y * W + x`` rather than the index of a sample in its bin.
-    outside_is_zero : bool
-        Whether a sample outside the map takes part, as 0.
-    nan_restarts : bool
-        Whether a NaN replaces the maximum, and the next sample replaces the NaN.
-    """
-
-    lowest: float = -np.inf
-    argmax_is_cell: bool = False
-    outside_is_zero: bool = False
-    nan_restarts: bool = False
-
-
-DEFAULT_RULES = MaxRules()
-
-
-class Pooling(NamedTuple):
-    """All arguments of an engine besides arrays.
-
-    Attributes
-    ----------
-    definition : Definition
-        Where bins and samples lie.
-    output_size : tuple of int
-        Bins: rows and columns.
-    layout : str
-        "NCHW" or "NHWC", of features and pooled values.
-    empty_value : float
-        Of a bin that has nothing to pool.
-    rules : MaxRules
-        Of a maximum.
-    scales : tuple of float
-        Of a pyramid: the scale of each map, instead of the definition's; otherwise empty.
-    """
-
-    definition: Definition
-    output_size: tuple[int, int]
-    layout: Layout = "NCHW"
-    empty_value: float = 0.0
-    rules: MaxRules = DEFAULT_RULES
-    scales: tuple[float, ...] = ()
-
-    @property
-    def group_size(self) -> tuple[int, int]:
-        """Groups of bins, down and across."""
-        return groups_of_bins(self.definition.group_size, self.output_size)
-
-    @property
-    def map_scales(self) -> tuple[float, ...]:
-        """The scale of each map."""
-        return self.scales or (self.definition.scale,)
-
-
-class Engine(Protocol):
-    """Engine for one kind of device: a module with these functions.
-
-    Arguments are checked and converted: arrays are in native byte layout, on one device; `out` is
-    of the right shape and dtype and overlaps nothing. On a host arrays are C-contiguous, and the
-    regions the call's own, so that no thread changes them while plans are made. On a GPU maps may
-    have any strides, and what is written to is C-contiguous, or, beside (or of) NCHW maps that lie
-    in memory as NHWC, lies as they do. A box whose batch index is negative pools nothing and gets
-    no gradient; on a GPU so does one whose index names no image.
-    """
-
-    def average(
-        self, features: Sequence[Array], regions: Regions, pooling: Pooling, out: Array
-    ) -> None:
-        """Pool each box by weighted averages, from the map of its level."""
-
-    def average_backward(
-        self, grad_output: Array, regions: Regions, pooling: Pooling, outs: Sequence[Array]
-    ) -> None:
-        """Write the gradient of an average with respect to each of the maps."""
-
-    def average_backward_boxes(
-        self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
-    ) -> Array:
-        """Return the gradient of an average with respect to each number of each box."""
-
-    def maximum(
-        self,
-        features: Array,
-        regions: Regions,
-        pooling: Pooling,
-        out: Array,
-        *,
-        return_argmax: bool,
-    ) -> Array | None:
-        """Pool by maxima; return the argmax if it is asked for."""
-
-    def maximum_backward(
-        self, grad_output: Array, argmax: Array, regions: Regions, pooling: Pooling, out: Array
-    ) -> None:
-        """Write the gradient of a maximum with respect to the features, by the boxes' samples."""
-
-    def unpool(
-        self, grad_output: Array, argmax: Array, batch_indices: Array, layout: str, out: Array
-    ) -> None:
-        """Write the sums of all gradients at the cell of the map that their argmax names."""
-
-    def argmax_positions(
-        self, argmax: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
-    ) -> tuple[Array, Array]:
-        """Return the positions y and x, in map cells, of samples given by index; NCHW."""
-
-    def argmax_at(
-        self, y: Array, x: Array, regions: Regions, pooling: Pooling, input_shape: Shape4
-    ) -> Array:
-        """Return the indices of the samples at positions, -1 where there is none; NCHW."""
-
-    def paste(self, masks: Array, boxes: Array, pasting: Pasting, out: Array) -> None:
-        """Paste masks, (K, h, w), into a picture each."""
-
-    def paste_backward(
-        self, grad_output: Array, boxes: Array, pasting: Pasting, out: Array
-    ) -> None:
-        """Write the gradient of pasted masks with respect to the masks."""
-
-    def paste_backward_boxes(
-        self, grad_output: Array, masks: Array, boxes: Array, pasting: Pasting, out: Array
-    ) -> None:
-        """Write the gradient of pasted masks with respect to the numbers of their boxes."""
-
-
-class DeviceEngine(Engine, Protocol):
-    """The engine of a GPU, which also does what arithmetic of arrays does well on a host."""
-
-    def assign_levels(self, boxes: Array, areas: Sequence[float]) -> Array:
-        """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
-
-
-class Computed(NamedTuple):
-    """How a call was computed that others can be computed like: see ``roipool._kept``.
-
-    Attributes
-    ----------
-    results : tuple
-        Pooled values and argmax, or the gradient.
-    given : tuple
-        The maps or the gradient of pooled values, and the boxes, as the caller gave them.
-    pooling : Pooling
-        The request.
-    columns : int
-        Numbers of a box.
-    shape : tuple of int or None
-        The shape of the maps, of a gradient.
-    kind : mapping
-        The other arguments of `PreparedCall`.
-    """
-
-    results: tuple[Any, ...]
-    given: tuple[Any, Any]
-    pooling: Pooling
-    columns: int
-    shape: Shape4 | None
-    kind: dict[str, bool]
-
-
-class _Last(threading.local):
-    """The last call of this thread, told to who asks for it."""
-
-    is_asked_for = False
-    call: Computed | None = None
-
-
-LAST = _Last()
-
-
-def is_kept(pooling: Pooling) -> bool:
-    """Return whether calls with a request can be prepared: on one map, of bins in rows."""
-    definition = pooling.definition
-    return (
-        definition.name not in BY_BIN
-        and definition.group_size == (1, 1)
-        and definition.depth is None
-        and not pooling.scales
-    )
-
-
-class Verbs(Protocol):
-    """What computes results for a library whose arrays are traced or differentiated.
-
-    Arguments are checked as those of an :class:`Engine` are, but lie in memory as the caller gave
-    them. Results are new arrays of the library, which it differentiates as it does its own.
-    """
-
-    def average(self, features: Sequence[Any], regions: Regions, pooling: Pooling) -> Any:
-        """Return pooled values: weighted averages, from the map of each box's level."""
-
-    def average_backward(
-        self, grad_output: Any, regions: Regions, pooling: Pooling, shapes: Sequence[Shape4]
-    ) -> list[Any]:
-        """Return the gradient of an average with respect to each of the maps of such shapes."""
-
-    def average_backward_boxes(
-        self, grad_output: Any, features: Sequence[Any], regions: Regions, pooling: Pooling
-    ) -> Any:
-        """Return the gradient of an average with respect to each number of each box."""
-
-    def maximum(self, features: Any, regions: Regions, pooling: Pooling) -> tuple[Any, Any]:
-        """Return maxima and their argmax."""
-
-    def maximum_backward(
-        self, grad_output: Any, argmax: Any, regions: Regions, pooling: Pooling, shape: Shape4
-    ) -> Any:
-        """Return the gradient of a maximum with respect to the features, however argmax counts."""
-
-    def argmax_positions(
-        self, argmax: Any, regions: Regions, pooling: Pooling, input_shape: Shape4
-    ) -> tuple[Any, Any]:
-        """Return the positions y and x, in map cells, of samples given by index; NCHW."""
-
-    def argmax_at(
-        self, y: Any, x: Any, regions: Regions, pooling: Pooling, input_shape: Shape4
-    ) -> Any:
-        """Return the indices of the samples at positions, -1 where there is none; NCHW."""
-
-    def assign_levels(self, boxes: Any, areas: Sequence[float]) -> Any:
-        """Return the level of each box, (K,) int64, from its corners: ``roipool.assign_levels``."""
-
-    def filled(
-        self,
-        function: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        arrays: Sequence[Any],
-        request: Pasting,
-    ) -> Any:
-        """Return an array that a function of an engine fills, a row for each row of `arrays`."""
-
-    def rounded(self, values: Any, dtype: np.dtype[Any]) -> Any:
-        """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
 
 
 class Call:
@@ -434,7 +198,7 @@ class Call:
         result: Any,
         regions: Regions,
         pooling: Pooling,
-        shape: Shape4 | None = None,
+        shapes: Sequence[Shape4] | None = None,
         argmax: Any = None,
         *,
         is_maximum: bool = False,
@@ -442,19 +206,24 @@ class Call:
     ) -> None:
         """Tell who keeps calls how this one was computed, if another can be computed like it.
 
-        That is a call on one map for boxes as the caller gave them, in one table.
+        That is a call for boxes as the caller gave them, in one table; on a host, on one map.
         """
-        form, arrays = self._form, self._arrays
-        cuts = check.TABLE_READERS.get(form.read)
-        if cuts is None or regions is not self._given_regions or not is_kept(pooling):
+        form, arrays, own = self._form, self._arrays, self._given_regions
+        cuts = _boxes.TABLE_READERS.get(form.read)
+        is_on_gpu = self.verbs is None and self._device is not None
+        if cuts is None or own is None or regions.boxes is not own.boxes:
             return
         if self._dtype is not None or arrays.get("out") is not None:
             return
-        given = arrays[form.features if shape is None else form.grad_output], arrays[form.boxes]
+        if not (is_on_gpu or (regions is own and is_kept(pooling))):
+            return
+        first = form.features if shapes is None else form.grad_output
+        names = (first, form.boxes, "levels")
+        given = tuple([arrays[name] for name in names if arrays.get(name) is not None])
         results = (result,) if argmax is None else (result, argmax)
-        columns = len(form.columns)
+        columns, of = len(form.columns), None if shapes is None else tuple(shapes)
         kind = {"cuts": cuts, "is_maximum": is_maximum, "returns_argmax": returns_argmax}
-        LAST.call = Computed(results, given, pooling, columns, shape, kind)
+        LAST.call = Computed(results, given, pooling, columns, of, kind, regions)
 
     def _owned(self, regions: Regions) -> Regions:
         """Return regions as arrays of the call's library: those of an empty list are NumPy's."""
@@ -469,7 +238,7 @@ class Call:
         if mask is None:
             return None
         size, layout = pooling.output_size, pooling.layout
-        weights = check.of_bins("mask", mask, 1, regions.boxes.shape[0], size, layout)
+        weights = _boxes.of_bins("mask", mask, 1, regions.boxes.shape[0], size, layout)
         return nhwc_view(weights) if layout == "NHWC" else weights
 
     def masked(self, grad_output: Array, regions: Regions, pooling: Pooling) -> Array:
@@ -480,8 +249,8 @@ class Call:
     def _with_offsets(self, regions: Regions, pooling: Pooling, maps: Shape4) -> Regions:
         """Return boxes with the offsets of their bins, on maps of such a shape."""
         name, size, layout = str(self._form.offsets), pooling.output_size, pooling.layout
-        offsets = check.of_bins(name, self._arrays[name], 2, regions.boxes.shape[0], size, layout)
-        return check.with_offsets(offsets, regions)
+        offsets = _boxes.of_bins(name, self._arrays[name], 2, regions.boxes.shape[0], size, layout)
+        return _boxes.with_offsets(offsets, regions)
 
     # ---- What the engine computes
 
@@ -538,8 +307,8 @@ class Call:
             )
         result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
-        if LAST.is_asked_for and self.library is NUMPY:
-            self._record(result, regions, pooling, input_shape)
+        if LAST.is_asked_for:
+            self._record(result, regions, pooling, [input_shape])
         return self._filled(result)
 
     def average_backward_of_maps(
@@ -554,6 +323,8 @@ class Call:
             return self.verbs.average_backward(grad_output, regions, pooling, input_shapes)
         results = [self._result(shape, [grad_output], pooling.layout) for shape in input_shapes]
         self.engine.average_backward(grad_output, regions, pooling, results)
+        if LAST.is_asked_for:
+            self._record(results, regions, pooling, input_shapes)
         return results
 
     def moved_backward_corners(
@@ -603,7 +374,7 @@ class Call:
             argmax = self.engine.maximum(
                 features, regions, pooling, result, return_argmax=return_argmax
             )
-            if LAST.is_asked_for and self.library is NUMPY:
+            if LAST.is_asked_for:
                 kind = {"is_maximum": True, "returns_argmax": return_argmax}
                 self._record(result, regions, pooling, None, argmax, **kind)
             return self._filled(result), argmax
@@ -653,7 +424,7 @@ class Call:
         filled, dtype = None, self._dtype
         if dtype is None:
             dtype = given[0].dtype
-            if dtype.itemsize == 1:  # looking up every dtype would take small calls longer
+            if dtype.kind in "iu":  # looking up every dtype would take small calls longer
                 dtype = POOLED_DTYPES[dtype]
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, tuple(shape), dtype, **self._arrays)
@@ -761,56 +532,3 @@ def weighted(values: Array, weights: Array, out: Array | None = None) -> Result:
     with np.errstate(all="ignore"):
         own = library.astype(weights, library.dtype(values))
         return library.xp().multiply(values, own, out)
-
-
-def maximum_backward(
-    engine: Engine,
-    grad_output: Array,
-    argmax: Array,
-    regions: Regions,
-    pooling: Pooling,
-    out: Array,
-) -> None:
-    """Write the gradient of a maximum with respect to the features, however its argmax counts."""
-    if needs_no_boxes(pooling):
-        engine.unpool(grad_output, argmax, regions.batch_indices, pooling.layout, out)
-    else:
-        engine.maximum_backward(grad_output, argmax, regions, pooling, out)
-
-
-def needs_no_boxes(pooling: Pooling) -> bool:
-    """Return whether the argmax alone says which cell gets a gradient of a maximum."""
-    return pooling.rules.argmax_is_cell and pooling.definition.name not in BACKWARD_ONLY
-
-
-def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
-    """Check that groups divide the channels, and of a pointwise definition the numbers of cells.
-
-    A pointwise definition numbers all cells and all bins in 32 bits.
-    """
-    if pooling.definition.group_size != (1, 1):
-        pooled_channels(name, channels(shape, pooling.layout), pooling.group_size)
-    if pooling.definition.name not in POINTWISE:
-        return
-    limit = np.iinfo(np.int32).max
-    extent = height_width(shape, pooling.layout)
-    for what, sizes, units in ((name, extent, "cells"), (bins, pooling.output_size, "bins")):
-        if math.prod(sizes) > limit:
-            raise ValueError(
-                f"{what} has {sizes[0]} x {sizes[1]} {units}; rotated boxes allow at most {limit}"
-            )
-
-
-def pooled_shape(
-    maps: Sequence[int],
-    boxes: int,
-    size: tuple[int, int],
-    layout: Layout,
-    group_size: Sequence[int] = (1, 1),
-) -> Shape4:
-    """Return the shape of pooled values: the maps', with boxes for images and bins for cells."""
-    # No calls, for the sake of small inputs.
-    count = maps[3] if layout == "NHWC" else maps[1]
-    if group_size != (1, 1):
-        count //= math.prod(groups_of_bins(group_size, size))
-    return (boxes, *size, count) if layout == "NHWC" else (boxes, count, *size)

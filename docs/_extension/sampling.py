@@ -15,9 +15,10 @@ import numpy as np
 from _extension import calls
 from _extension.calls import Box, FloatArray
 from roipool import _cpu
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._definitions import OPS, TRAITS
-from roipool._pooling import Call, Pooling, observed
+from roipool._pooling import Call, observed
+from roipool._request import Pooling
 
 HEIGHT, WIDTH = 7, 9
 BOX = (1.6, 1.2, 6.8, 4.9)

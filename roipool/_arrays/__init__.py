@@ -26,10 +26,10 @@ class Library(Protocol):
     Attributes
     ----------
     engine : module or None
-        What fills its arrays: see ``roipool._pooling.Engine``. None for a library whose arrays are
+        What fills its arrays: see ``roipool._engines.Engine``. None for a library whose arrays are
         traced or differentiated: then `verbs` returns results.
     verbs : Verbs or None
-        What computes results of such a library: see ``roipool._pooling.Verbs``.
+        What computes results of such a library: see ``roipool._engines.Verbs``.
     array : str
         What its arrays are called, for messages.
     to_float32 : str
@@ -112,8 +112,8 @@ class Library(Protocol):
     def store_rounded(self, values: Any, out: Any) -> None:
         """Write float32 values to an array of another type; both are in C order on a host.
 
-        Bytes are rounded half to even; those that a byte cannot hold become its least or greatest,
-        and NaN 0.
+        Integers are rounded half to even; what an integer cannot hold becomes its least or
+        greatest, and NaN 0.
         """
 
     def can_be_filled(self, out: Any) -> bool:

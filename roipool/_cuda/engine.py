@@ -1,6 +1,6 @@
 """The CUDA engine: plans and engines as kernels, launched on the current stream.
 
-Its functions are those of ``roipool._pooling.Engine``, which documents their arguments. Boxes and
+Its functions are those of ``roipool._engines.Engine``, which documents their arguments. Boxes and
 batch indices may be columns of one table and are not checked: kernels skip boxes that name no
 image. Nothing is read back and nothing waits for the GPU, so that calls can be captured in a graph;
 what a call allocates meanwhile stays allocated (``roipool._arrays._cupy``).
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from roipool._addresses import CUPY_EXTRAS
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._cpu import rounded_up
 from roipool._cuda import launch
 from roipool._cuda import masks as pastes
@@ -40,7 +40,7 @@ from roipool._layout import (
     nhwc_view,
 )
 from roipool._masks.request import Pasting
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 
 try:
     import cupy
@@ -231,7 +231,7 @@ def forward_sizes(
     """Return the sizes on which the launches of a forward depend."""
     sizes = sizes_of(out.dtype, regions, pooling, *map(SHAPE, features))
     dtype = features[0].dtype
-    return (*sizes, limits, dtype if dtype.itemsize == 1 else None)
+    return (*sizes, limits, dtype if dtype != out.dtype else None)
 
 
 def check_levels(number: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from roipool._cuda.arguments import Call, Level
 from roipool._dtypes import real_dtype
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 
 BYTES_OF_HITS = BYTES_OF_LISTED_SAMPLE = 8
 BYTES_OF_NUMBER = 4

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form
+from roipool._boxes import Form
 from roipool._definitions import Definition
 from roipool._dtypes import FLOATS_AND_BYTES
 from roipool._front_ends import for_every_array
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
+from roipool._request import Pooling
 from roipool._types import ArrayT, Numbers
 
 FORM = Form("boxes", "indices", "size", features="masks")

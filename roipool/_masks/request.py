@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from roipool import _arguments as check
+from roipool import _boxes
 from roipool._arrays import Array, Library
 from roipool._dtypes import FLOATS, dtype_name, numpy_dtype
 from roipool._errors import shown
@@ -90,10 +91,10 @@ def flat_shape(name: str, sizes: Shape) -> tuple[int, int, int]:
 
 def boxes(name: str, values: Any, count: int, dtype: np.dtype[Any]) -> Array:
     """Return boxes as engines read them, one for each mask."""
-    table = check.box_table(name, values, (4,), BOX_SHAPE)
+    table = _boxes.box_table(name, values, (4,), BOX_SHAPE)
     if table.shape[0] != count:
         raise ValueError(f"{name} must hold one box per mask: got {table.shape[0]} for {count}")
-    return check.coordinates(table, dtype)
+    return _boxes.coordinates(table, dtype)
 
 
 def pasted_dtype(

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
 from roipool._arrays import Array, Library
+from roipool._boxes import Regions
 from roipool.compat import _conventions as conventions
 
 FLOAT64 = np.dtype(np.float64)

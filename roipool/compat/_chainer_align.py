@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form, Regions
+from roipool import _boxes
 from roipool._arrays import Array
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
@@ -33,7 +34,7 @@ def boxes_y_first(name: str, rois: Any) -> Array:
     if table.ndim != 2 or table.shape[1] != 4:
         raise ValueError(f"{name} must have shape (K, 4): y1, x1, y2, x2; got {tuple(table.shape)}")
     conventions.check_finite(name, table)
-    swapped: Array = check.swap_xy(table)
+    swapped: Array = _boxes.swap_xy(table)
     return swapped
 
 
@@ -50,7 +51,7 @@ def in_float64(name: str, array: Any) -> Array:
 
 def _regions(rois: Any, roi_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     boxes = boxes_y_first(form.boxes, rois)
-    return Regions(boxes, check.batch_indices(form.indices, roi_indices, boxes.shape[0], images))
+    return Regions(boxes, _boxes.batch_indices(form.indices, roi_indices, boxes.shape[0], images))
 
 
 ALIGN_FORM = Form(

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from roipool import _arguments as check
-from roipool import _cpu
-from roipool._arguments import Form, Regions
+from roipool import _boxes, _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY, Array, Library
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._errors import shown
-from roipool._pooling import MaxRules, Pooling
+from roipool._request import MaxRules, Pooling
 
 # The start of the running maximum of most systems, in all computing types.
 FROM_LOWEST_FLOAT32 = MaxRules(lowest=float(np.finfo(np.float32).min))
@@ -105,7 +105,7 @@ def numbered_boxes(
     """
     width = len(form.columns) + 1
     shape = f"(K, {width}): batch index, {', '.join(form.columns)}"
-    table = check.box_table(form.boxes, rois, (width,), shape)
+    table = _boxes.box_table(form.boxes, rois, (width,), shape)
     library, indices = LIBRARY_OF[type(table)] or NUMPY, table[:, 0]
     checked = library.checked_values(indices)
     if checked is not None:
@@ -120,27 +120,27 @@ def numbered_boxes(
                 f"{form.boxes}[{row}, 0] is {checked[row]}, but the batch holds {images} images"
             )
         if checked is indices:
-            return Regions(check.coordinates(table[:, 1:], dtype), numbers)
+            return Regions(_boxes.coordinates(table[:, 1:], dtype), numbers)
     cut = library.xp().trunc(check.cast(indices, check.FLOAT64))
-    return Regions(check.coordinates(table[:, 1:], dtype), cut)
+    return Regions(_boxes.coordinates(table[:, 1:], dtype), cut)
 
 
 def boxes_of_images(boxes: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     """Return boxes in torchvision's forms: (K, 5), or a list of (L, 4) for the first images."""
-    if isinstance(boxes, (list, tuple)) and any(check.rank(item) == 2 for item in boxes):
+    if isinstance(boxes, (list, tuple)) and any(_boxes.rank(item) == 2 for item in boxes):
         return _regions_per_image(boxes, images, dtype)
     return numbered_boxes(boxes, None, images, dtype, form, may_be_negative=False)
 
 
-check.TABLE_READERS |= {numbered_boxes: True, boxes_of_images: True}
+_boxes.TABLE_READERS |= {numbered_boxes: True, boxes_of_images: True}
 
 
 def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:
-    parts = check.tables("boxes", boxes, 4)
+    parts = _boxes.tables("boxes", boxes, 4)
     for image, part in enumerate(parts):
         if image >= images and len(part) > 0:
             raise ValueError(f"boxes[{image}] holds boxes, but the batch holds {images} images")
-    return check.joined_regions(parts, 4, dtype)
+    return _boxes.joined_regions(parts, 4, dtype)
 
 
 def names_of_maps(featmap_names: Any) -> list[str]:

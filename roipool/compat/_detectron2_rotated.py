@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roipool import _arguments as check
+from roipool import _boxes
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
@@ -13,7 +13,7 @@ from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat import _rotated
 
-FORM = check.ROTATED._replace(features="input", read=_rotated.boxes_in_degrees)
+FORM = _boxes.ROTATED._replace(features="input", read=_rotated.boxes_in_degrees)
 
 
 @for_every_array

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import ROTATED
 from roipool._arrays import Array, Library
+from roipool._boxes import ROTATED
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array

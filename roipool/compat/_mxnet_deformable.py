@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roipool import _arguments as check
-from roipool._arguments import Form
+from roipool._boxes import Form
 from roipool._definitions import Definition
 from roipool._errors import shown
 from roipool._front_ends import for_every_array

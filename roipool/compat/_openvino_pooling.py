@@ -12,11 +12,13 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form, Regions
+from roipool import _boxes
 from roipool._arrays import Array
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
-from roipool._pooling import Call, MaxRules, Pooling
+from roipool._pooling import Call
+from roipool._request import MaxRules, Pooling
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 
@@ -30,7 +32,7 @@ _CELLS = MaxRules(argmax_is_cell=True)
 def _listed_boxes(rois: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     """Return boxes of shape (K, 5); from a batch index of -1 on, they are of no image."""
     shape = "(K, 5): batch index, x1, y1, x2, y2"
-    table = check.box_table(form.boxes, rois, (5,), shape)
+    table = _boxes.box_table(form.boxes, rois, (5,), shape)
     xp, real = conventions.library_of(table).xp(), conventions.scalar_of(table)
     ends = xp.trunc(check.cast(table[:, 0], check.FLOAT64)) == -1
     is_listed = xp.cumsum(check.cast(ends, check.INT64)) == 0

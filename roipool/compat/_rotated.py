@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form, Regions
 from roipool._arrays import Array
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool.compat import _conventions as conventions
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form
+from roipool import _boxes
 from roipool._arrays import Array
+from roipool._boxes import Form
 from roipool._dtypes import FLOATS
 from roipool._errors import shown
 from roipool._front_ends import for_every_array
@@ -27,7 +28,7 @@ TARGETS = Form("boxes", "matched_idxs", "M", features="gt_masks")
 
 def _expanded(boxes: Any, cells: int, frame: int) -> Array:
     """Return boxes of whole pixels that hold a mask with its frame, in the boxes' own type."""
-    table = check.box_table("boxes", boxes, (4,), request.BOX_SHAPE)
+    table = _boxes.box_table("boxes", boxes, (4,), request.BOX_SHAPE)
     if check.dtype_of(table) != check.FLOAT64:
         table = check.cast(table, check.FLOAT32)
     xp, real = conventions.library_of(table).xp(), conventions.scalar_of(table)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form, Regions
 from roipool._arrays import Array
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
+from roipool._request import Pooling
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer

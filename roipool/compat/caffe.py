@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form
 from roipool._arrays import Array
+from roipool._boxes import Form
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient

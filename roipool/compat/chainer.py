@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form, Regions
+from roipool import _boxes
 from roipool._arrays import Array
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
-from roipool._pooling import Call, MaxRules, Pooling
+from roipool._pooling import Call
+from roipool._request import MaxRules, Pooling
 from roipool._types import ArrayT
 from roipool.compat import _chainer_align
 from roipool.compat import _conventions as conventions
@@ -73,8 +75,8 @@ def _regions(
     """Return boxes in map cells: the product in float64, then half to even, as Python rounds."""
     table = boxes_y_first(form.boxes, rois)
     rounded = _rounded(table, scale)
-    indices = check.batch_indices(form.indices, roi_indices, table.shape[0], images)
-    return Regions(check.coordinates(rounded, dtype), indices)
+    indices = _boxes.batch_indices(form.indices, roi_indices, table.shape[0], images)
+    return Regions(_boxes.coordinates(rounded, dtype), indices)
 
 
 def _numbered_regions(
@@ -84,7 +86,7 @@ def _numbered_regions(
     in_pixels = conventions.numbered_boxes(rois, None, images, check.FLOAT64, form)
     conventions.check_finite(form.boxes, in_pixels.boxes)
     rounded = _rounded(in_pixels.boxes, scale)
-    return Regions(check.coordinates(rounded, dtype), in_pixels.batch_indices)
+    return Regions(_boxes.coordinates(rounded, dtype), in_pixels.batch_indices)
 
 
 def _rounded(table: Array, scale: float) -> Array:

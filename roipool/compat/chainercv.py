@@ -17,13 +17,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
 from roipool._arrays import Array
+from roipool._boxes import Regions
 from roipool._definitions import Definition
 from roipool._errors import shown
 from roipool._front_ends import for_every_array
 from roipool._layout import groups_of_bins
-from roipool._pooling import DEFAULT_RULES, Call, MaxRules, Pooling
+from roipool._pooling import Call
+from roipool._request import DEFAULT_RULES, MaxRules, Pooling
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._chainer_align import (

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from roipool import _arguments as check
-from roipool import _levels
-from roipool._arguments import Form, Regions
+from roipool import _boxes, _levels
 from roipool._arrays import Array
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
@@ -20,7 +20,8 @@ from roipool._layout import Shape4
 from roipool._masks import request as mask_arguments
 from roipool._masks.paste import pasted
 from roipool._masks.request import Pasting
-from roipool._pooling import Call, Pooling, check_sizes
+from roipool._pooling import Call
+from roipool._request import Pooling, check_sizes
 from roipool._types import ArrayT, Numbers
 from roipool.compat import _conventions as conventions
 from roipool.compat import _detectron2_rotated, torchvision
@@ -289,14 +290,14 @@ class _Pooler(NamedTuple):
     ) -> Regions:
         """Return the boxes, rounded to the maps' type, and the index of each one's map."""
         columns = _POOLERS[self.pooler_type][2]
-        tables = check.tables(form.boxes, check.sequence(form.boxes, box_lists), columns)
+        tables = _boxes.tables(form.boxes, check.sequence(form.boxes, box_lists), columns)
         if len(tables) != images:
             raise ValueError(f"box_lists must hold one table per image: {len(tables)} for {images}")
-        exact = check.joined_regions(tables, columns, check.FLOAT64)
+        exact = _boxes.joined_regions(tables, columns, check.FLOAT64)
         boxes = check.cast(exact.boxes, real_dtype(dtype))
         with np.errstate(invalid="ignore", over="ignore"):
             sides = boxes[:, 2:4] if columns == 5 else boxes[:, 2:4] - boxes[:, 0:2]
-        rounded = check.coordinates(check.cast(boxes, dtype), dtype)
+        rounded = _boxes.coordinates(check.cast(boxes, dtype), dtype)
         if len(self.scales) == 1:
             return Regions(rounded, exact.batch_indices, exact.batch_indices * 0)
         first = -round(math.log2(self.scales[0]))

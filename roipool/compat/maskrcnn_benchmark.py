@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form, Regions
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roipool import _arguments as check
+from roipool import _boxes
 from roipool._front_ends import for_every_array
 from roipool._masks import request
 from roipool._masks.paste import pasted
@@ -59,7 +60,7 @@ def unmold_mask(mask: ArrayT, bbox: Numbers, image_shape: Sequence[int]) -> Arra
         box = check.number_array("bbox", bbox)
         if tuple(box.shape) != (4,):
             raise ValueError(f"bbox must have shape (4,): y1, x1, y2, x2; got {tuple(box.shape)}")
-        table = check.coordinates(check.swap_xy(box[None]), call.library.dtype(cells))
+        table = _boxes.coordinates(_boxes.swap_xy(box[None]), call.library.dtype(cells))
         dtype = request.pasted_dtype(call.library, cells, None, None)
         values = pasted(call, cells, (), table, Pasting(size, "cut"), dtype)[0]
         if 0 in cells.shape:

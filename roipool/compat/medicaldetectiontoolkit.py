@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roipool import _arguments as check
-from roipool._arguments import Form, Regions
+from roipool import _boxes
+from roipool._boxes import Form, Regions
 from roipool._front_ends import for_every_array
 from roipool._types import ArrayT
 from roipool._volumes import VolumeCall
@@ -27,9 +27,9 @@ _ORDER = [4, 1, 0, 5, 3, 2]
 
 def _regions(boxes: Any, _: None, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     """Return boxes from one table with batch indices, or from a table per image."""
-    if isinstance(boxes, (list, tuple)) and any(check.rank(item) == 2 for item in boxes):
-        check.one_per_image(form, boxes, None, images)
-        regions = check.joined_regions(check.tables(form.boxes, boxes, 6), 6, dtype)
+    if isinstance(boxes, (list, tuple)) and any(_boxes.rank(item) == 2 for item in boxes):
+        _boxes.one_per_image(form, boxes, None, images)
+        regions = _boxes.joined_regions(_boxes.tables(form.boxes, boxes, 6), 6, dtype)
     else:
         regions = conventions.numbered_boxes(boxes, None, images, dtype, form)
     xp = conventions.library_of(regions.boxes).xp()

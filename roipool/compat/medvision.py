@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
-from roipool._arguments import VOLUMES
+from roipool._boxes import VOLUMES
 from roipool._front_ends import for_every_array
 from roipool._types import ArrayT
 from roipool._volumes import VolumeCall

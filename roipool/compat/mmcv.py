@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import Form
 from roipool._arrays import Array
+from roipool._boxes import Form
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
-from roipool._pooling import Call, MaxRules
+from roipool._pooling import Call
+from roipool._request import MaxRules
 from roipool._types import ArrayT, Mode
 from roipool.compat import _conventions as conventions
 from roipool.compat import _mmcv_deform, _mmcv_rotated, torchvision

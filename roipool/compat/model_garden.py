@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from roipool import _arguments as check
-from roipool import _levels
-from roipool._arguments import Form, Regions
+from roipool import _boxes, _levels
 from roipool._arrays import Array, is_array
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._errors import shown
 from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
+from roipool._request import Pooling
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 
-def _boxes(boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
+def _read_boxes(boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     """Return boxes (N, M, 4), or (K, 4) with the image of each."""
     array = check.number_array(form.boxes, boxes)
     if indices is None:
@@ -46,13 +47,13 @@ def _boxes(boxes: Any, indices: Any, images: int, dtype: np.dtype[Any], form: Fo
         xp = conventions.library_of(array).xp()
         indices = xp.arange(images * array.shape[1]) // max(array.shape[1], 1)
         array = array.reshape(-1, 4)
-    table = check.box_table(form.boxes, array, (4,), "(K, 4): y1, x1, y2, x2")
+    table = _boxes.box_table(form.boxes, array, (4,), "(K, 4): y1, x1, y2, x2")
     conventions.check_finite(form.boxes, table)
-    numbers = check.batch_indices(form.indices, indices, table.shape[0], images)
-    return Regions(check.coordinates(check.swap_xy(table), dtype), numbers)
+    numbers = _boxes.batch_indices(form.indices, indices, table.shape[0], images)
+    return Regions(_boxes.coordinates(_boxes.swap_xy(table), dtype), numbers)
 
 
-FORM = Form(boxes="boxes", columns=("y1", "x1", "y2", "x2"), read=_boxes)
+FORM = Form(boxes="boxes", columns=("y1", "x1", "y2", "x2"), read=_read_boxes)
 
 
 def _definition(sample_offset: float) -> Definition:
@@ -330,7 +331,7 @@ def multilevel_crop_and_resize_backward_boxes(
         pooling = pyramid.pooling(one_map.output_size, definition)
         parts, regions = _parts(call, maps, extents), pyramid.on_levels(regions)
         by_corners = call.average_backward_boxes(gradient, parts, regions, pooling)
-        return rows.parted(check.swap_xy(by_corners))
+        return rows.parted(_boxes.swap_xy(by_corners))
 
 
 @dataclass(eq=False, repr=False)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from roipool import _arguments as check
+from roipool import _boxes
 from roipool._arrays import Array, Library
 from roipool._definitions import Definition
 from roipool._errors import shown
@@ -48,7 +49,7 @@ __all__ = [
 
 FORM, DEFORMABLE_FORM = _mxnet_deformable.FORM, _mxnet_deformable.DEFORMABLE_FORM
 ROTATED_FORM = FORM._replace(
-    columns=check.ROTATED.columns,
+    columns=_boxes.ROTATED.columns,
     read=functools.partial(_rotated.boxes_in_degrees, unknown_image="zero"),
 )
 

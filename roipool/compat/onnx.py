@@ -13,11 +13,13 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import CROPS, Form, Regions
+from roipool import _boxes
+from roipool._boxes import CROPS, Form, Regions
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
-from roipool._pooling import Call, MaxRules
+from roipool._pooling import Call
+from roipool._request import MaxRules
 from roipool._types import ArrayT, Method, Mode
 from roipool.compat import _conventions as conventions
 
@@ -26,20 +28,22 @@ _COORDINATES: tuple[Coordinates, ...] = get_args(Coordinates)
 _CORNERS = MaxRules(outside_is_zero=True)  # of the four corners of every sample
 
 
-def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
+def _read_boxes(
+    rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], form: Form
+) -> Regions:
     table = check.number_array(form.boxes, rois)
-    regions = check.regions(table, batch_indices, images, dtype, form)
+    regions = _boxes.regions(table, batch_indices, images, dtype, form)
     conventions.check_finite(form.boxes, regions.boxes)
     return regions
 
 
 def _crops(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     regions = CROPS.read(rois, batch_indices, images, dtype, form)
-    conventions.check_finite(form.boxes, check.swap_xy(regions.boxes))
+    conventions.check_finite(form.boxes, _boxes.swap_xy(regions.boxes))
     return regions
 
 
-ALIGN_FORM = Form(size="output_height and output_width", features="X", read=_boxes)
+ALIGN_FORM = Form(size="output_height and output_width", features="X", read=_read_boxes)
 POOL_FORM = Form(size="pooled_shape", features="X", read=conventions.numbered_boxes)
 CROP_FORM = CROPS._replace(
     boxes="rois", indices="batch_indices", features="X", input_shape="X_shape", read=_crops

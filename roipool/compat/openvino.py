@@ -15,10 +15,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from roipool import _arguments as check
-from roipool._arguments import ROTATED, Form, Regions
+from roipool import _boxes
+from roipool._boxes import ROTATED, Form, Regions
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
-from roipool._pooling import Call, MaxRules, Pooling, check_sizes
+from roipool._pooling import Call
+from roipool._request import MaxRules, Pooling, check_sizes
 from roipool._types import ArrayT, Mode
 from roipool.compat import _conventions as conventions
 from roipool.compat import _openvino_deformable, _openvino_pooling, _rotated
@@ -54,11 +56,13 @@ _MODES: tuple[Mode, ...] = get_args(Mode)
 _FROM_ZERO = MaxRules(lowest=0.0)
 
 
-def _boxes(rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
-    return check.regions(check.number_array(form.boxes, rois), batch_indices, images, dtype, form)
+def _read_boxes(
+    rois: Any, batch_indices: Any, images: int, dtype: np.dtype[Any], form: Form
+) -> Regions:
+    return _boxes.regions(check.number_array(form.boxes, rois), batch_indices, images, dtype, form)
 
 
-ALIGN_FORM = Form(size="pooled_h and pooled_w", features="data", read=_boxes)
+ALIGN_FORM = Form(size="pooled_h and pooled_w", features="data", read=_read_boxes)
 ROTATED_FORM = ALIGN_FORM._replace(columns=ROTATED.columns)
 POOL_FORM, PS_FORM = _openvino_pooling.POOL_FORM, _openvino_pooling.PS_FORM
 DEFORMABLE_FORM = _openvino_deformable.FORM
@@ -270,8 +274,8 @@ def _on_levels(
     form: Form,
 ) -> Regions:
     """Return boxes in cells of their maps, with the index of each one's map; -1 for none."""
-    table = check.box_table(form.boxes, rois, (4,), "(K, 4): x1, y1, x2, y2")
-    boxes = check.coordinates(table, dtype)
+    table = _boxes.box_table(form.boxes, rois, (4,), "(K, 4): x1, y1, x2, y2")
+    boxes = _boxes.coordinates(table, dtype)
     xp, real = conventions.library_of(boxes).xp(), conventions.scalar_of(boxes)
     with np.errstate(invalid="ignore", over="ignore"):
         widths, heights = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
@@ -287,7 +291,7 @@ def _on_levels(
     cells = conventions.in_map_cells(boxes, scales[:, None], is_aligned)
     if batch_indices is None:
         return Regions(cells, levels * 0, levels)
-    indices = check.batch_indices(form.indices, batch_indices, table.shape[0], images)
+    indices = _boxes.batch_indices(form.indices, batch_indices, table.shape[0], images)
     return Regions(cells, indices, levels)
 
 

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roipool import _arguments as check
-from roipool import _levels
-from roipool._arguments import Form, Regions
+from roipool import _boxes, _levels
 from roipool._arrays import Array
+from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
-from roipool._pooling import Call, MaxRules
+from roipool._pooling import Call
+from roipool._request import MaxRules
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer
@@ -30,7 +31,7 @@ from roipool.compat._layers import Layer
 
 def _regions(boxes: Any, boxes_num: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
     """Return boxes of shape (K, 4), with the image of each by the counts."""
-    table = check.box_table(form.boxes, boxes, (4,), "(K, 4): x1, y1, x2, y2")
+    table = _boxes.box_table(form.boxes, boxes, (4,), "(K, 4): x1, y1, x2, y2")
     counts = check.number_array(form.indices, boxes_num)
     if tuple(counts.shape) != (images,) or check.dtype_of(counts).kind not in "iu":
         raise ValueError(
@@ -38,7 +39,7 @@ def _regions(boxes: Any, boxes_num: Any, images: int, dtype: np.dtype[Any], form
             f"{check.dtype_of(counts)} of shape {tuple(counts.shape)}"
         )
     indices = _image_of_each(form.indices, counts, table.shape[0])
-    return Regions(check.coordinates(table, dtype), indices)
+    return Regions(_boxes.coordinates(table, dtype), indices)
 
 
 def _image_of_each(name: str, counts: Array, boxes: int) -> Array:
@@ -382,7 +383,7 @@ def distribute_fpn_proposals(
     ([1, 2], array([1, 0, 2], dtype=int32))
     """
     with Call(fpn_rois=fpn_rois, rois_num=rois_num) as call:
-        table = check.box_table("fpn_rois", fpn_rois, (4,), "(K, 4): x1, y1, x2, y2")
+        table = _boxes.box_table("fpn_rois", fpn_rois, (4,), "(K, 4): x1, y1, x2, y2")
         first, last = _levels.level("min_level", min_level), _levels.level("max_level", max_level)
         if first > last:
             raise ValueError(f"min_level must be at most max_level, got {first} and {last}")
@@ -419,7 +420,7 @@ def _level_of_each(
     """Return the index of each box's level."""
     dtype = check.dtype_of(table)
     wide = dtype.kind in "iu" or dtype.itemsize > 4
-    boxes = check.coordinates(table, check.FLOAT64 if wide else check.FLOAT32)
+    boxes = _boxes.coordinates(table, check.FLOAT64 if wide else check.FLOAT32)
     xp, real = conventions.library_of(boxes).xp(), conventions.scalar_of(boxes)
     with np.errstate(invalid="ignore", over="ignore"):
         width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from roipool import _arguments as check
-from roipool._arguments import Form
+from roipool._boxes import Form
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool._types import ArrayT

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from roipool import _arguments as check
+from roipool import _boxes
 from roipool._arrays import Array
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
@@ -23,7 +24,7 @@ from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
 from roipool.compat._layers import Layer
 
-FORM = check.CROPS._replace(
+FORM = _boxes.CROPS._replace(
     indices="box_ind",
     size="crop_height and crop_width",
     features="image",
@@ -132,7 +133,7 @@ def _normalised(
     dtype: np.dtype[Any],
 ) -> Array:
     """Return y1, x1, y2, x2 as fractions of maps of such sizes, in the original's order."""
-    table = check.coordinates(check.number_array("boxes", boxes), dtype)
+    table = _boxes.coordinates(check.number_array("boxes", boxes), dtype)
     if 0 in table.shape:
         return table.reshape(0, 4)
     if table.ndim != 2 or table.shape[1] != 4:

@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from roipool import _arguments as check
+from roipool import _boxes
 from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
-from roipool._dtypes import BYTES, FLOATS_AND_BYTES, dtype_name
+from roipool._dtypes import FLOATS_AND_INTEGERS, INTEGERS, dtype_name
 from roipool._errors import shortened, shown
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
+from roipool._request import Pooling
 from roipool._types import ArrayT, Method
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
@@ -32,17 +34,17 @@ _BOX_GRADIENT = Definition("tensorflow_crop_gradient")
 _GRADIENT_TYPES = ("float16", "float32", "float64")
 
 
-def _in_float32(name: str, array: Any, *, keeps_bytes: bool = False) -> Array:
+def _in_float32(name: str, array: Any, *, keeps_integers: bool = False) -> Array:
     """Convert any real array to float32, as TensorFlow converts pixels before interpolation.
 
-    Engines can also convert bytes, pixel by pixel.
+    Engines can also convert small integers, pixel by pixel.
     """
     if not is_array(array):
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     dtype = check.dtype_of(array)
     if dtype.kind not in "fiu":
         raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(dtype))}")
-    if keeps_bytes and dtype_name(dtype) in BYTES:
+    if keeps_integers and dtype_name(dtype) in INTEGERS:
         return array
     return check.cast(array, check.FLOAT32)
 
@@ -92,9 +94,9 @@ def crop_and_resize(
     array([[[0., 2.],
             [6., 8.]]], dtype=float32)
     """
-    with Call(check.CROPS, image=image, boxes=boxes, box_indices=box_indices) as call:
-        pixels = _in_float32("image", image, keeps_bytes=True)
-        maps = check.features("image", pixels, "NHWC", FLOATS_AND_BYTES)
+    with Call(_boxes.CROPS, image=image, boxes=boxes, box_indices=box_indices) as call:
+        pixels = _in_float32("image", image, keeps_integers=True)
+        maps = check.features("image", pixels, "NHWC", FLOATS_AND_INTEGERS)
         pooling = Pooling(
             _definition(method),
             check.size_pair("crop_size", crop_size),
@@ -102,7 +104,7 @@ def crop_and_resize(
             check.any_float("extrapolation_value", extrapolation_value),
         )
         regions = call.regions(maps.shape[0], check.dtype_of(maps))
-        conventions.check_finite("boxes", check.swap_xy(regions.boxes))
+        conventions.check_finite("boxes", _boxes.swap_xy(regions.boxes))
         return call.average([maps], regions, pooling)
 
 
@@ -132,7 +134,7 @@ def crop_and_resize_backward(
         raise TypeError(f"T must be float16, float32 or float64, got {shown(T)}") from None
     if dtype.name not in _GRADIENT_TYPES:
         raise TypeError(f"T must be float16, float32 or float64, got {shortened(str(dtype))}")
-    with Call(check.CROPS, grads=grads, boxes=boxes, box_indices=box_indices) as call:
+    with Call(_boxes.CROPS, grads=grads, boxes=boxes, box_indices=box_indices) as call:
         gradient = check.float_array("grads", _in_float32("grads", grads))
         shape = check.map_shape("image_size", image_size, "NHWC")
         definition = _definition(method)
@@ -165,10 +167,10 @@ def crop_and_resize_backward_boxes(
         Shape (K, 4): with respect to y1, x1, y2, x2.
     """
     check.choice("method", method, ("bilinear",))
-    with Call(check.CROPS, grads=grads, image=image, boxes=boxes, box_indices=box_indices) as call:
+    with Call(_boxes.CROPS, grads=grads, image=image, boxes=boxes, box_indices=box_indices) as call:
         gradient = check.float_array("grads", _in_float32("grads", grads))
         maps = check.features("image", _in_float32("image", image), "NHWC")
         regions = call.regions(maps.shape[0], check.dtype_of(maps))
         size = check.grad_output("grads", gradient, regions.boxes.shape[0], maps.shape, "NHWC")
         pooling = Pooling(_BOX_GRADIENT, size, "NHWC")
-        return check.swap_xy(call.average_backward_boxes(gradient, [maps], regions, pooling))
+        return _boxes.swap_xy(call.average_backward_boxes(gradient, [maps], regions, pooling))

@@ -16,11 +16,12 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool import _levels
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._layout import Shape4
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
+from roipool._request import Pooling
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 from roipool.compat._layers import Layer, is_recorded

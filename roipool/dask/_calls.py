@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool import _arguments as check
+from roipool import _boxes
 from roipool._arrays import parts_of
 from roipool._errors import with_name
 from roipool._gradients import features_of, signature_of
@@ -55,7 +56,7 @@ def chunk_order(features: Array | Sequence[Array], batch_indices: Any) -> NDArra
     first, *_ = parts_of(features)
     check_known({"batch_indices": batch_indices})
     numbers = check.number_array("batch_indices", batch_indices)
-    indices = check.batch_indices("batch_indices", numbers, numbers.size, first.shape[0])
+    indices = _boxes.batch_indices("batch_indices", numbers, numbers.size, first.shape[0])
     return np.argsort(chunk_of(first, indices), kind="stable")
 
 

@@ -16,12 +16,13 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool._arguments import Regions
 from roipool._arrays import NUMPY, parts_of, refuse_masks
+from roipool._boxes import Regions
 from roipool._dtypes import POOLED_DTYPES
 from roipool._layout import Shape4
 from roipool._masks.request import Pasting
-from roipool._pooling import Call, Pooling, pooled_shape
+from roipool._pooling import Call
+from roipool._request import Pooling, pooled_shape
 from roipool.dask import _namespace
 
 Array = Any  # of Dask, which has no types
@@ -254,7 +255,7 @@ def _in_order(pooled: Array, order: NDArray[np.int64]) -> Array:
 
 
 class _DaskVerbs:
-    """The functions of ``roipool._pooling.Verbs``: those of forwards."""
+    """The functions of ``roipool._engines.Verbs``: those of forwards."""
 
     def average(self, features: Sequence[Any], regions: Regions, pooling: Pooling) -> Array:
         """Return pooled values: weighted averages, from the map of each box's level."""

@@ -21,13 +21,13 @@ from jax.custom_derivatives import SymbolicZero
 
 from roipool import _arguments as check
 from roipool import _cpu
-from roipool._arguments import Regions
 from roipool._arrays import NUMPY
-from roipool._dtypes import BYTES, dtype_name, real_dtype
+from roipool._boxes import Regions
+from roipool._dtypes import INTEGERS, dtype_name, real_dtype
 from roipool._layout import Shape4, cells
 from roipool._levels import levels_by_area
 from roipool._masks.request import Pasting
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 from roipool.jax import _namespace
 from roipool.jax._primitives import bind, equally_varying
 from roipool.jax._transport import Request, on_host
@@ -138,7 +138,7 @@ def concatenate(parts: Sequence[Array], columns: int, dtype: Any) -> tuple[Array
 
 
 class _Verbs:
-    """The functions of ``roipool._pooling.Verbs``, by the primitives of any request."""
+    """The functions of ``roipool._engines.Verbs``, by the primitives of any request."""
 
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Array:
         """Return pooled values: weighted averages, from the map of each box's level."""
@@ -239,7 +239,7 @@ class _Verbs:
 
     def rounded(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
-        if dtype_name(dtype) in BYTES:
+        if dtype_name(dtype) in INTEGERS:
             limits = jnp.iinfo(dtype)
             values = jnp.rint(jnp.clip(jnp.nan_to_num(values), limits.min, limits.max))
         return values.astype(dtype)

@@ -28,7 +28,7 @@ from jax.interpreters import ad, batching, mlir
 
 from roipool._dtypes import FLOATS, POOLED_DTYPES
 from roipool._layout import AXES, Shape4, cells
-from roipool._pooling import pooled_shape
+from roipool._request import pooled_shape
 from roipool.jax import _transport
 from roipool.jax._transport import Request
 

@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from roipool import _cpu
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._definitions import MOVES_WITH_BOXES, TRAITS, Depth
 from roipool._dtypes import POOLED_DTYPES
-from roipool._pooling import Pooling, maximum_backward, needs_no_boxes
+from roipool._engines import maximum_backward
+from roipool._request import Pooling, needs_no_boxes
 from roipool._settings import NON_TEMPORAL_BYTES, check_environment
 
 Results = Sequence[jax.ShapeDtypeStruct]

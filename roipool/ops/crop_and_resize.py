@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._arguments import CROPS
+from roipool import _boxes
+from roipool._boxes import CROPS
 from roipool._definitions import Definition
-from roipool._dtypes import FLOATS_AND_BYTES
+from roipool._dtypes import FLOATS_AND_INTEGERS
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call
-from roipool._types import AnyArray, ArrayT, Border, Bytes, Method, Numbers, PooledDType
+from roipool._types import AnyArray, ArrayT, Border, Integers, Method, Numbers, PooledDType
 
 METHODS: dict[Method, Definition] = {
     "bilinear": Definition("crop_bilinear"),
@@ -36,7 +37,7 @@ def definition(method: str, antialias: bool, border: str) -> Definition:
 
 @overload
 def crop_and_resize(
-    features: Bytes,
+    features: Integers,
     boxes: Numbers,
     box_indices: Numbers,
     crop_size: int | Sequence[int],
@@ -51,7 +52,7 @@ def crop_and_resize(
 ) -> NDArray[np.float32]: ...
 @overload
 def crop_and_resize(
-    features: Bytes,
+    features: Integers,
     boxes: Numbers,
     box_indices: Numbers,
     crop_size: int | Sequence[int],
@@ -131,7 +132,7 @@ def crop_and_resize(
     -------
     ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
-        or float32 for uint8 and int8, or `dtype`.
+        or float32 for integers, or `dtype`.
 
     See Also
     --------
@@ -196,7 +197,7 @@ def crop_and_resize(
             crop_size,
             layout,
             filling,
-            dtypes=FLOATS_AND_BYTES,
+            dtypes=FLOATS_AND_INTEGERS,
             dtype=dtype,
         )
         return call.average([maps], regions, pooling)
@@ -299,4 +300,4 @@ def crop_and_resize_backward_boxes(
         CROPS, grad_output=grad_output, features=features, boxes=boxes, box_indices=box_indices
     ) as call:
         checked = call.checked_backward_boxes(definition("bilinear", antialias, border), layout)
-        return check.swap_xy(call.average_backward_boxes(*checked))
+        return _boxes.swap_xy(call.average_backward_boxes(*checked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roipool import _arguments as check
-from roipool._arguments import DEFORMED
+from roipool._boxes import DEFORMED
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end

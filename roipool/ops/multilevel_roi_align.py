@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._arguments import Regions
+from roipool import _boxes
 from roipool._arrays import Array
+from roipool._boxes import Regions
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end_of_sequences
 from roipool._layout import Layout
 from roipool._levels import USUAL_SIZE, areas_of_scales, level_areas, levels_by_area
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
+from roipool._request import Pooling
 from roipool._types import AnyArray, ArrayT, Boxes, Numbers
 from roipool.ops.roi_align import definition
 
@@ -89,7 +91,7 @@ def assign_levels(
     array([1, 1, 3])
     """
     with Call(rois=rois) as call:
-        table = check.box_table("rois", rois, (5, 4))
+        table = _boxes.box_table("rois", rois, (5, 4))
         areas = level_areas(min_level, max_level, canonical_size, canonical_level)
         return _levels_of(call, table[:, -4:], areas)
 
@@ -334,5 +336,5 @@ def _on_levels(
     """Return boxes with the index of each one's map."""
     count = regions.boxes.shape[0]
     if levels is not None:
-        return regions._replace(levels=check.levels("levels", levels, count, len(scales)))
+        return regions._replace(levels=_boxes.levels("levels", levels, count, len(scales)))
     return regions._replace(levels=_levels_of(call, regions.boxes, areas_of_scales(scales)))

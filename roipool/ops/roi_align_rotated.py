@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roipool import _arguments as check
-from roipool._arguments import ROTATED
+from roipool._boxes import ROTATED
 from roipool._definitions import Definition
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout

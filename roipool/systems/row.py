@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool._arguments import CORNERS, CROPS, Form
+from roipool._boxes import CORNERS, CROPS, Form
 from roipool._layout import groups_of_bins
 from roipool.reference import Rules
 from roipool.systems.case import FORMS, Case

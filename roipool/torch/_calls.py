@@ -13,7 +13,7 @@ from roipool._cpu import KeptCalls
 from roipool._errors import with_name
 from roipool._gradients import published_of, refuse_gradients
 from roipool._kept import compute_and_keep
-from roipool._pooling import LAST
+from roipool._request import LAST
 from roipool.torch._core import checked_arguments, is_of_core
 from roipool.torch._families import PUBLIC
 from roipool.torch._small_calls import small_call

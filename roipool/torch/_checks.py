@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roipool import _arguments as check
+from roipool import _boxes
 from roipool.torch._families import PUBLIC
 from roipool.torch._memory import HOST, Bridge, check_memory
 from roipool.torch._operators import LIBRARY, kernel
 
 _RULES: dict[str, Callable[..., Any]] = {
-    "batch_indices": check.batch_indices,
-    "levels": check.levels,
+    "batch_indices": _boxes.batch_indices,
+    "levels": _boxes.levels,
 }
 
 

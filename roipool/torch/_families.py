@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from roipool import _arguments as check
-from roipool import _cpu
-from roipool._arguments import Regions
+from roipool import _boxes, _cpu
 from roipool._arrays import LIBRARY_OF, NUMPY
+from roipool._boxes import Regions
 from roipool._definitions import MOVES_WITH_BOXES, Definition, Depth
 from roipool._layout import Shape4
-from roipool._pooling import MaxRules, Pooling
+from roipool._request import MaxRules, Pooling
 
 
 class Verb(NamedTuple):
@@ -223,11 +223,11 @@ class Family:
             numbers, wrong = _cpu.whole_numbers(table[:, 0], images, cuts)
             if wrong >= 0:
                 raise UnknownImageError
-            return Regions(check.coordinates(table[:, 1:], dtype), numbers)
+            return Regions(_boxes.coordinates(table[:, 1:], dtype), numbers)
         library = LIBRARY_OF[type(indices)] or NUMPY
         if library is NUMPY:
             indices, _ = _cpu.whole_numbers(indices, images, False)
-        return Regions(check.coordinates(table, dtype), indices)
+        return Regions(_boxes.coordinates(table, dtype), indices)
 
     # ---- Arguments in the order of the operators
 

@@ -17,11 +17,11 @@ import torch
 from torch import _C, Tensor
 
 from roipool import _cpu, _levels
-from roipool._arguments import Regions
-from roipool._dtypes import BYTES, numpy_dtype
+from roipool._boxes import Regions
+from roipool._dtypes import INTEGERS, numpy_dtype
 from roipool._layout import Layout, Shape4, nchw_view, nhwc_view
 from roipool._masks.request import Pasting
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 from roipool.torch import _namespace
 from roipool.torch._autograd import call, device_of_plain, transforms_are_active
 from roipool.torch._checks import checked_numbers
@@ -169,7 +169,7 @@ def _is_known(tensor: Tensor) -> bool:
 
 
 def checked_later(tensor: Tensor, rule: str, name: str, limit: int, column: str = "") -> Tensor:
-    """Return whole numbers that a rule of ``_arguments`` checks when a program is run."""
+    """Return whole numbers that a rule of ``_boxes`` checks when a program is run."""
     if not tensor.is_cpu or _C._are_functorch_transforms_active():
         return tensor
     return checked_numbers(tensor.detach(), rule, name, limit, column)
@@ -205,7 +205,7 @@ def _from_nchw(maps: Tensor, layout: Layout) -> Tensor:
 
 
 class _Verbs:
-    """The functions of ``roipool._pooling.Verbs``, by the operators of any request."""
+    """The functions of ``roipool._engines.Verbs``, by the operators of any request."""
 
     argmax_positions = staticmethod(argmax_positions)
     argmax_at = staticmethod(argmax_at)
@@ -285,7 +285,7 @@ class _Verbs:
     def rounded(self, values: Tensor, dtype: np.dtype[Any]) -> Tensor:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
         own = tensor_dtype(dtype)
-        if dtype.name in BYTES:
+        if dtype.name in INTEGERS:
             limits = torch.iinfo(own)
             values = values.nan_to_num().clamp(limits.min, limits.max).round()
         return values.to(own)

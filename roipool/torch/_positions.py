@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._layout import Shape4
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 from roipool.torch._families import MAXIMUM, PLACING, pooling_of
 from roipool.torch._memory import Bridge
 from roipool.torch._operators import BRIDGES, LIBRARY, kernel

@@ -11,7 +11,7 @@ import torch
 from torch import _C, Tensor
 from torch.autograd import forward_ad
 
-from roipool._pooling import Computed
+from roipool._request import Computed
 from roipool.torch._autograd import FUNCTIONS, recorded, run
 from roipool.torch._families import AVERAGE, MAXIMUM, UnknownImageError
 from roipool.torch._fast_path import TYPES, FastAverage
@@ -100,7 +100,7 @@ def _fits(features: Tensor, rois: Tensor) -> bool:
 
 def small_call(computed: Computed) -> SmallCall | None:
     """Return what computes calls on tensors, if calls like that one are small."""
-    if computed.shape is not None or computed.columns != 4 or computed.pooling.layout != "NCHW":
+    if computed.shapes is not None or computed.columns != 4 or computed.pooling.layout != "NCHW":
         return None
     is_maximum = computed.kind.get("is_maximum", False)
     return SmallMaximum(computed) if is_maximum else SmallAverage(computed)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from roipool._dtypes import BYTES
+from roipool._dtypes import INTEGERS
 from roipool.systems import SYSTEMS, System, masks, volumes
 from roipool.systems.case import STORAGES, Array, Case, dtypes, in_layout
 from roipool.systems.pyramids import divided, joined
@@ -91,7 +91,7 @@ def run(
         pooled_shape = volumes.pooled_shape(case)
     call(operation.forward, operation.returns, pooled_shape)
     call(operation.backward, ("gradient",), known["input_shape"])
-    if case.dtype not in BYTES:  # whose values no gradient takes
+    if case.dtype not in INTEGERS:  # whose values no gradient takes
         call(operation.box_gradient, ("box_gradient",), ())
         call(operation.offset_gradient, ("offset_gradient",), ())
     if operation.argmax_is_of_batch and "argmax" in results:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from roipool._dtypes import BYTES
+from roipool._dtypes import INTEGERS
 from roipool.systems import SYSTEMS, System
 from roipool.systems.case import (
     STORAGES,
@@ -274,8 +274,9 @@ def _numbers(rng: Random, shape: tuple[int, ...], dtype: str, *, pixels: bool) -
         low, high = _pick(rng, ((math.nan, math.nan), (math.inf, -math.inf), (math.nan, math.inf)))
         places, share = rng.random(shape), _pick(rng, (0.02, 0.2, 0.5))
         numbers[places < share / 2], numbers[places > 1 - share / 2] = low, high
-    if dtype in BYTES:  # from half of the numbers above, which are multiples of 1/16
-        numbers = 16 * numbers - np.iinfo(dtype).min - 128
+    if dtype in INTEGERS:  # most of the numbers above are from -8 to 8
+        limits = np.iinfo(dtype)
+        numbers = limits.min + (numbers + 8) * (limits.max - limits.min + 1) / 16
     return held(numbers, dtype)
 
 

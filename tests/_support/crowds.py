@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool import _cpu
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._cuda import launch
 from roipool._cuda.partition import Limits, Sizes
 from roipool._definitions import Definition, Depth
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 from roipool.systems.case import Array, in_layout
 
 from .backends import Backend

@@ -34,7 +34,8 @@ import roipool
 from roipool._cuda import masks
 from roipool._cuda.arguments import STORAGE
 from roipool._cuda.source import OPTIONS, flatten, kernel_folder, kernel_source
-from roipool._pooling import Call, Pooling
+from roipool._pooling import Call
+from roipool._request import Pooling
 from roipool.systems import SEMANTICS
 from roipool.verification.call import run
 from roipool.verification.generate import draw

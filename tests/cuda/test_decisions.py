@@ -13,11 +13,11 @@ from _support.compare import compute_type
 from _support.pairwise import each
 
 from roipool import _cpu
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._cuda import launch
 from roipool._cuda.partition import Grid, Sizes
 from roipool._definitions import OPS, TRAITS, Definition
-from roipool._pooling import MaxRules, Pooling
+from roipool._request import MaxRules, Pooling
 
 
 def hostile_boxes(seed: int, count: int = 60) -> Array:

@@ -16,11 +16,11 @@ from _support.compare import assert_same_bits, compute_type
 
 import roipool
 from roipool import _cpu
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._cuda import launch
 from roipool._cuda.partition import Limits, Sizes
 from roipool._definitions import Definition
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 
 FORWARD = roipool.ps_roi_align, roipool.ps_roi_pool
 # Bins, groups and channels: one bin to a group, several, groups without bins, many channels.

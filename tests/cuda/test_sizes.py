@@ -20,13 +20,13 @@ from _support.crowds import Crowd
 
 import roipool
 from roipool import _cpu
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._cpu import rounded_up
 from roipool._cuda import launch
 from roipool._cuda.arguments import LEVEL_TYPE, Argument, AxisCall, Call, Level, call_type
 from roipool._cuda.partition import Limits, Sizes
 from roipool._definitions import Definition, Depth
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 
 FEW = Limits(max_blocks=3, enough_blocks=1)
 

@@ -14,11 +14,11 @@ from _support.crowds import Crowd
 from _support.kernel_calls import FULL, KERNELS, OPTIONS, PARTIAL, calls, kernels, library_of
 
 from roipool import _cpu
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._cuda import launch
 from roipool._cuda.partition import Limits, Sizes
 from roipool._definitions import Definition
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 from roipool.verification.call import run
 from roipool.verification.catalogue import Entry
 from roipool.verification.oracle import against_oracle

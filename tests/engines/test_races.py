@@ -103,9 +103,9 @@ UNCHECKED = """
     import itertools
     import numpy as np
     from roipool import _cpu
-    from roipool._arguments import Regions
+    from roipool._boxes import Regions
     from roipool._definitions import Definition
-    from roipool._pooling import MaxRules, Pooling
+    from roipool._request import MaxRules, Pooling
 
     boxes = np.array([[0, 0, 4, 4]] * 3, np.float32)
 

@@ -20,9 +20,9 @@ from _support.run_python import run_python
 
 import roipool
 from roipool import _cpu
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._definitions import Definition
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 
 pytestmark = pytest.mark.usefixtures("same_threads_after")
 

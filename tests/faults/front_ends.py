@@ -198,7 +198,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "arguments: the last map",
-        "roipool/_arguments.py",
+        "roipool/_boxes.py",
         "0 <= checked.min() <= checked.max() < maps:",
         "0 <= checked.min() <= checked.max() <= maps:",
         "`<=` instead of `<`: the level after the last map is accepted",
@@ -214,7 +214,7 @@ FRONT_ENDS = [
     ),
     Fault(
         "arguments: one table per image",
-        "roipool/_arguments.py",
+        "roipool/_boxes.py",
         "return bool(rois) and all(rank(item) == 1 and len(item) == 0 for item in rois)",
         "return False",
         "a list of empty lists, one per image, is treated as a table",

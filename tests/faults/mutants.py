@@ -105,7 +105,9 @@ FILES = {
     },
     "roipool/_by_class.py": "tests/ops",
     "roipool/_arguments.py": "tests/arguments tests/ops tests/compat",
+    "roipool/_boxes.py": "tests/arguments tests/ops tests/compat",
     "roipool/_pooling.py": "tests/arguments tests/ops",
+    "roipool/_request.py": "tests/arguments tests/ops",
     "roipool/ops/multilevel_roi_align.py": "tests/ops",
     "roipool/dask/_library.py": "tests/front_ends/test_dask.py",
     **{

@@ -21,7 +21,7 @@ import pytest
 from _support.compare import assert_same_bits
 
 import roipool
-from roipool._dtypes import BYTES
+from roipool._dtypes import INTEGERS
 from roipool._gradients import gradient_names
 from roipool.systems import SYSTEMS
 from roipool.systems.case import FORMS, Case, dtypes
@@ -109,8 +109,8 @@ class CompatContract:
     def check(self, case: Case, guise: str) -> None:
         """Make a call in a guise."""
         subject = f"{self.library}: {guise}"
-        takes = guises(self.library)[subject].takes_bytes
-        if case.dtype in BYTES and not takes:
+        takes = guises(self.library)[subject].takes_integers
+        if case.dtype in INTEGERS and not takes:
             return
         for finding in check(case, [subject], relation_of=relation_of):
             problem = finding.comparison.problem

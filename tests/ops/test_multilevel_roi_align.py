@@ -13,9 +13,9 @@ from _support.pairwise import each
 
 import roipool
 from roipool import _cpu, reference
-from roipool._arguments import Regions
+from roipool._boxes import Regions
 from roipool._definitions import Definition
-from roipool._pooling import Pooling
+from roipool._request import Pooling
 from roipool.verification.catalogue import cases
 
 SHAPES = ((2, 5, 17, 23), (2, 5, 9, 12), (2, 5, 5, 6), (2, 5, 1, 1))

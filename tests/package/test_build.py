@@ -59,16 +59,10 @@ def test_names() -> None:
         assert hasattr(roipool, name)
 
 
-ROI_ALIGN_MODULES = {"_front_ends", "_kept", "ops.roi_align", "_arguments", "_pooling"}
+COMPUTING_MODULES = {"_front_ends", "_kept", "_arguments", "_boxes", "_pooling", "_request"}
+ROI_ALIGN_MODULES = COMPUTING_MODULES | {"ops.roi_align"}
 KEPT_MODULES = {"_front_ends"}
-TORCHVISION_MODULES = {
-    "_front_ends",
-    "_kept",
-    "compat.torchvision",
-    "compat._conventions",
-    "_arguments",
-    "_pooling",
-}
+TORCHVISION_MODULES = COMPUTING_MODULES | {"compat.torchvision", "compat._conventions"}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import roipool
 from roipool import _cpu, reference
 from roipool._arrays import Library, _cupy, _numpy
 from roipool._definitions import OPS, PYRAMID_OPS, TRAITS, VOLUME_OPS
-from roipool._pooling import MaxRules
+from roipool._request import MaxRules
 
 ALL_OPS = OPS | PYRAMID_OPS | VOLUME_OPS
 
@@ -42,8 +42,8 @@ def arguments(given: ast.arguments) -> str:
     return f"({ast.unparse(given)})"
 
 
-ENGINE = signatures("_pooling.py", "Engine")
-ON_DEVICES = signatures("_pooling.py", "DeviceEngine")
+ENGINE = signatures("_engines.py", "Engine")
+ON_DEVICES = signatures("_engines.py", "DeviceEngine")
 
 
 def test_the_cpu_engine_has_the_functions_of_an_engine() -> None:

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import roipool
-from roipool._arguments import Regions
-from roipool._pooling import Call, Pooling
+from roipool._boxes import Regions
+from roipool._pooling import Call
+from roipool._request import Pooling
 from roipool.systems import COMPARED, Compared, System, boxes
 from roipool.tools.compare.engines import ENGINES, case_of, row_of
 from roipool.tools.compare.problem import Options, Problem

@@ -40,13 +40,13 @@ class Guise(NamedTuple):
         Makes the call and compares.
     seldom : int
         For a slow guise, use it for one in so many calls; 0 otherwise.
-    takes_bytes : bool
+    takes_integers : bool
         Whether maps may be of bytes, which have no gradient.
     """
 
     relation: Relation
     seldom: int = 0
-    takes_bytes: bool = False
+    takes_integers: bool = False
 
 
 def guises(library: str) -> Mapping[str, Guise]:
@@ -72,7 +72,7 @@ def guises_of_call(number: int, libraries: Sequence[str]) -> tuple[str, ...]:
 
 def take_bytes(subjects: Sequence[str]) -> bool:
     """Return whether maps may be of bytes in all of these guises."""
-    return all(guises(name.partition(": ")[0])[name].takes_bytes for name in subjects)
+    return all(guises(name.partition(": ")[0])[name].takes_integers for name in subjects)
 
 
 def relation_of(subject: str) -> Relation:

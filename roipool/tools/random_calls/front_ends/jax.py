@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 import roipool
-from roipool._dtypes import BYTES
+from roipool._dtypes import INTEGERS as INTEGER_MAPS
 from roipool.systems import SYSTEMS, System
 from roipool.systems.case import Case, held_by
 from roipool.verification.call import Results, run
@@ -252,7 +252,7 @@ def _settings(case: Case) -> Iterator[Case]:
     wide = wide or "." in case.operation
     if case.dtype == "float64" and not wide:
         case = held_by(case, "float32")
-    if rng.random() < 0.1 and case.dtype not in BYTES:
+    if rng.random() < 0.1 and case.dtype not in INTEGER_MAPS:
         case = with_subnormals(case)
     promotion = jax.numpy_dtype_promotion("strict" if strict else "standard")
     device = jax.default_device(jax.devices("cpu")[0])
@@ -347,9 +347,9 @@ def shard_map(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 GUISES = {
-    "plain": Guise(plain, takes_bytes=True),
-    "NumPy arguments": Guise(numpy_arguments, takes_bytes=True),
-    "jit": Guise(jit, takes_bytes=True),
+    "plain": Guise(plain, takes_integers=True),
+    "NumPy arguments": Guise(numpy_arguments, takes_integers=True),
+    "jit": Guise(jit, takes_integers=True),
     "gradient": Guise(gradient),
     "forward mode": Guise(forward_mode),
     "vmap": Guise(vmap),

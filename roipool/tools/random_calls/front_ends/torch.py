@@ -540,10 +540,10 @@ def _enlarged(case: Case, times: int) -> Case:
 
 
 GUISES = {
-    "fast path": Guise(fast_path, takes_bytes=True),
-    "inference mode": Guise(inference, takes_bytes=True),
-    "memory": Guise(memory, takes_bytes=True),
-    "types": Guise(types, takes_bytes=True),
+    "fast path": Guise(fast_path, takes_integers=True),
+    "inference mode": Guise(inference, takes_integers=True),
+    "memory": Guise(memory, takes_integers=True),
+    "types": Guise(types, takes_integers=True),
     "gradient": Guise(gradient),
     "gradient of views": Guise(gradient_of_views),
     "expanded": Guise(expanded),
@@ -551,11 +551,11 @@ GUISES = {
     "flush to zero": Guise(flushing),
     "dispatch mode": Guise(dispatch_mode),
     "subclasses": Guise(subclasses),
-    "meta": Guise(meta, takes_bytes=True),
+    "meta": Guise(meta, takes_integers=True),
     "vmap": Guise(vmap),
     "forward mode": Guise(forward_mode),
     "double backward": Guise(double_backward),
     "functional": Guise(functional),
     "compile": Guise(compiled, seldom=40),
-    "export": Guise(exported, seldom=37, takes_bytes=True),
+    "export": Guise(exported, seldom=37, takes_integers=True),
 }

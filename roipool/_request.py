@@ -1,0 +1,165 @@
+"""The request of a call: what is pooled and how, as engines get it beside arrays."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roipool._boxes import Regions
+from roipool._definitions import BACKWARD_ONLY, BY_BIN, POINTWISE, Definition
+from roipool._layout import Layout, Shape4, channels, groups_of_bins, height_width, pooled_channels
+
+
+class MaxRules(NamedTuple):
+    """The options of a maximum.
+
+    Attributes
+    ----------
+    lowest : float
+        Where the running maximum starts.
+    argmax_is_cell : bool
+        Whether argmax is the cell ``y * W + x`` rather than the index of a sample in its bin.
+    outside_is_zero : bool
+        Whether a sample outside the map takes part, as 0.
+    nan_restarts : bool
+        Whether a NaN replaces the maximum, and the next sample replaces the NaN.
+    """
+
+    lowest: float = -np.inf
+    argmax_is_cell: bool = False
+    outside_is_zero: bool = False
+    nan_restarts: bool = False
+
+
+DEFAULT_RULES = MaxRules()
+
+
+class Pooling(NamedTuple):
+    """All arguments of an engine besides arrays.
+
+    Attributes
+    ----------
+    definition : Definition
+        Where bins and samples lie.
+    output_size : tuple of int
+        Bins: rows and columns.
+    layout : str
+        "NCHW" or "NHWC", of features and pooled values.
+    empty_value : float
+        Of a bin that has nothing to pool.
+    rules : MaxRules
+        Of a maximum.
+    scales : tuple of float
+        Of a pyramid: the scale of each map, instead of the definition's; otherwise empty.
+    """
+
+    definition: Definition
+    output_size: tuple[int, int]
+    layout: Layout = "NCHW"
+    empty_value: float = 0.0
+    rules: MaxRules = DEFAULT_RULES
+    scales: tuple[float, ...] = ()
+
+    @property
+    def group_size(self) -> tuple[int, int]:
+        """Groups of bins, down and across."""
+        return groups_of_bins(self.definition.group_size, self.output_size)
+
+    @property
+    def map_scales(self) -> tuple[float, ...]:
+        """The scale of each map."""
+        return self.scales or (self.definition.scale,)
+
+
+class Computed(NamedTuple):
+    """How a call was computed that others can be computed like: see ``roipool._kept``.
+
+    Attributes
+    ----------
+    results : tuple
+        Pooled values and argmax, or the gradient.
+    given : tuple
+        The maps or the gradient of pooled values, the boxes, and their levels if they have any, as
+        the caller gave them.
+    pooling : Pooling
+        The request.
+    columns : int
+        Numbers of a box.
+    shapes : tuple of tuple of int or None
+        The shapes of the maps, of a gradient.
+    kind : mapping
+        The other arguments of `PreparedCall`.
+    regions : Regions
+        The boxes as the engine read them.
+    """
+
+    results: tuple[Any, ...]
+    given: tuple[Any, ...]
+    pooling: Pooling
+    columns: int
+    shapes: tuple[Shape4, ...] | None
+    kind: dict[str, bool]
+    regions: Regions
+
+
+class _Last(threading.local):
+    """The last call of this thread, told to who asks for it."""
+
+    is_asked_for = False
+    call: Computed | None = None
+
+
+LAST = _Last()
+
+
+def is_kept(pooling: Pooling) -> bool:
+    """Return whether calls with a request can be prepared: on one map, of bins in rows."""
+    definition = pooling.definition
+    return (
+        definition.name not in BY_BIN
+        and definition.group_size == (1, 1)
+        and definition.depth is None
+        and not pooling.scales
+    )
+
+
+def needs_no_boxes(pooling: Pooling) -> bool:
+    """Return whether the argmax alone says which cell gets a gradient of a maximum."""
+    return pooling.rules.argmax_is_cell and pooling.definition.name not in BACKWARD_ONLY
+
+
+def check_sizes(name: str, shape: Sequence[int], bins: str, pooling: Pooling) -> None:
+    """Check that groups divide the channels, and of a pointwise definition the numbers of cells.
+
+    A pointwise definition numbers all cells and all bins in 32 bits.
+    """
+    if pooling.definition.group_size != (1, 1):
+        pooled_channels(name, channels(shape, pooling.layout), pooling.group_size)
+    if pooling.definition.name not in POINTWISE:
+        return
+    limit = np.iinfo(np.int32).max
+    extent = height_width(shape, pooling.layout)
+    for what, sizes, units in ((name, extent, "cells"), (bins, pooling.output_size, "bins")):
+        if math.prod(sizes) > limit:
+            raise ValueError(
+                f"{what} has {sizes[0]} x {sizes[1]} {units}; rotated boxes allow at most {limit}"
+            )
+
+
+def pooled_shape(
+    maps: Sequence[int],
+    boxes: int,
+    size: tuple[int, int],
+    layout: Layout,
+    group_size: Sequence[int] = (1, 1),
+) -> Shape4:
+    """Return the shape of pooled values: the maps', with boxes for images and bins for cells."""
+    # No calls, for the sake of small inputs.
+    count = maps[3] if layout == "NHWC" else maps[1]
+    if group_size != (1, 1):
+        count //= math.prod(groups_of_bins(group_size, size))
+    return (boxes, *size, count) if layout == "NHWC" else (boxes, count, *size)
