@@ -180,6 +180,22 @@ def arm64() -> str:
     return f"{table(header, lines)}\n\n{'; '.join(found['software'])}; {found['date']}"
 
 
+def busy_cores() -> str:
+    """Return the times of large calls beside busy processes, on two threads beside one."""
+    rows = rows_of("busy-cores", workload="fpn-box")
+    lines = []
+    for mine in (row for row in rows if row["threads"] == 1):
+        same = {key: mine[key] for key in ("workload", "operation", "busy")}
+        line = [f"`{mine['operation']}`", str(mine["busy"]), time(mine["median"])]
+        for pool in (False, True):
+            [other] = rows_of("busy-cores", **same, threads=2, pool=pool)
+            line += [f"{other[key] / mine[key]:.2f}x" for key in ("median", "p90", "processor")]
+        lines.append(line)
+    columns = [f"{team}: {key}" for team in ("OpenMP", "pool") for key in ("median", "p90", "CPU")]
+    header = ("operation", "busy processes", "one thread", *columns)
+    return f"{table(header, lines)}\n\n{where('busy-cores')}" if lines else NOT_MEASURED
+
+
 def gpu() -> str:
     """Return the times of calls on a GPU, and what the host takes for them."""
     cases: dict[tuple[str, ...], dict[tuple[str, str], Row]] = {}
@@ -303,6 +319,7 @@ def main() -> None:
     fill(BENCHMARKS.parent / "README.md", {"speed": readme()})
     fill(BENCHMARKS.parent / "docs" / "internals" / "targets.md", {"targets": targets()})
     fill(BENCHMARKS.parent / "docs" / "gpu.md", {"gpu": gpu()})
+    fill(BENCHMARKS.parent / "docs" / "performance.md", {"busy-cores": busy_cores()})
 
 
 if __name__ == "__main__":

@@ -85,6 +85,9 @@ def float_array(
             f"{name} must have {dimensions} dimensions, got shape {tuple(array.shape)}"
             f"{_axes_hint(name, array.ndim, dimensions)}"
         )
+    total = sum(array.shape)
+    if type(total) is int and total > MAX_AXIS:  # a view may be larger than any memory
+        check_elements(name, array.shape)
     return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
 
 
@@ -181,9 +184,14 @@ def _check_rows(name: str, shape: Sequence[int], layout: VolumeLayout) -> None:
         )
 
 
-def volumes(name: str, array: Any, layout: VolumeLayout = "NCDHW") -> Array:
+def volumes(
+    name: str,
+    array: Any,
+    layout: VolumeLayout = "NCDHW",
+    dtypes: Sequence[str] = FLOATS,
+) -> Array:
     """Return checked volumes."""
-    checked = float_array(name, array, dimensions=5)
+    checked = float_array(name, array, dtypes, dimensions=5)
     _check_rows(name, checked.shape, layout)
     return checked
 

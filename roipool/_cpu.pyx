@@ -21,6 +21,7 @@ from cython.parallel cimport parallel, prange
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX
+from libc.math cimport floor
 from libc.string cimport memcpy, memset, strcpy
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -100,7 +101,7 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
         float16_storage, bfloat16_storage, float32_storage, float64_storage
 
     cdef enum FeatureStorage:
-        stored_as_pooled, stored_as_uint8, stored_as_int8
+        stored_as_pooled, stored_as_uint8, stored_as_int8, stored_as_uint16, stored_as_int16
 
     cdef struct AxisPlan:
         int bins
@@ -172,11 +173,11 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
 
     cdef enum Status:
         status_done, status_no_memory, status_wide_argmax, status_wrong_argmax, status_long_axis
-        status_interrupted
+        status_long_sum, status_interrupted
 
     cdef struct Engine:
         const char* name
-        void (*store_bytes)(const float*, wide_int, bint, void*) noexcept nogil
+        void (*store_integers)(const float*, wide_int, FeatureStorage, void*) noexcept nogil
 
     cdef struct Level:
         Request request
@@ -186,6 +187,7 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
         Operation operation
         const Engine* engine
         int threads
+        wide_int least_work
         Level* levels
         int level_count
         wide_int bytes
@@ -232,7 +234,13 @@ _STORAGE = {
     "float32": float32_storage,
     "float64": float64_storage,
 }
-_FEATURE_STORAGE = {"uint8": stored_as_uint8, "int8": stored_as_int8}  # of others: as pooled values
+# Of other types of features, that of pooled values.
+_FEATURE_STORAGE = {
+    "uint8": stored_as_uint8,
+    "int8": stored_as_int8,
+    "uint16": stored_as_uint16,
+    "int16": stored_as_int16,
+}
 
 
 def definition_traits():
@@ -582,20 +590,24 @@ cdef Status run_described(Operation operation, Level* levels, int count) except 
     cdef Call call
     cdef Watch watch
     cdef Status status
-    global latest_asks
+    global latest_asks, latest_threads
     if refusal is not None:
         raise ValueError(refusal)
     start_watch(&watch)
     begin_call(&call, operation, engine, levels, count, &watch)
-    call.threads = threads_for(call, usable_threads())
+    choose_threads(&call, usable_threads())
     with nogil:
         status = execute(&call)
+    latest_threads = call.threads
     if watch.asks:
         latest_asks = watch.asks
     if status == status_no_memory:
         raise MemoryError(f"a call needs {call.bytes} bytes for its plan or scratch memory")
     if status == status_long_axis:  # from front ends: other calls are checked earlier
         raise ValueError(f"maps must have at most {INT32_MAX} rows and columns")
+    if status == status_long_sum:
+        raise ValueError("maps must be float64 where a bin has more than 2**22 cells along an "
+                         "axis: float32 cannot add up so many")
     if status == status_wrong_argmax:
         raise ValueError("argmax is out of range for these rois, spatial_scale and "
                          "sampling_ratio")
@@ -611,14 +623,33 @@ def asks_of_latest_call():
     return latest_asks
 
 
-cdef int threads_for(const Call& call, int limit) noexcept nogil:
-    """Return the number of threads for a call: one with little work costs more than it saves."""
-    cdef wide_int work = 0
+cdef int latest_threads = 1
+
+
+def threads_of_latest_call():
+    """Return how many threads the latest call had, 1 where it opened no parallel region."""
+    return latest_threads
+
+
+# Less work is done by the calling thread alone: values of masks, and of other calls cells that are
+# multiplied; calls of as many values have as many cells. Both are about 100 microseconds of one
+# thread. A parallel region costs some 28, and on a core that others use up to a slice of their
+# time, which is over 100 times as much.
+cdef enum:
+    VALUES_OF_REGION = 16  # times `work_of_thread`
+    CELLS_OF_REGION = 64
+
+
+cdef void choose_threads(Call* call, int limit) noexcept nogil:
+    """Set the number of threads for a call: one with little work costs more than it saves."""
+    cdef wide_int values = 0
     cdef int i
     for i in range(call.level_count):
-        work += (call.levels[i].job.boxes * call.levels[i].job.channels
-                 * bins_of_box(call.levels[i].job))
-    return threads_for_work(work, limit)
+        values += (call.levels[i].job.boxes * call.levels[i].job.channels
+                   * bins_of_box(call.levels[i].job))
+    call.threads = threads_for_work(values, limit)
+    if values < VALUES_OF_REGION * work_of_thread:
+        call.least_work = CELLS_OF_REGION * work_of_thread
 
 
 cdef int threads_for_work(wide_int work, int limit) noexcept nogil:
@@ -629,7 +660,7 @@ cdef int threads_for_work(wide_int work, int limit) noexcept nogil:
 cdef Status execute_for_xla(Call* call, int running) noexcept nogil:
     """Execute a call of a program that XLA runs, `running` of whose calls share the threads."""
     call.engine = engine
-    call.threads = threads_for(call[0], max(1, usable_threads() // running))
+    choose_threads(call, max(1, usable_threads() // running))
     return execute(call)
 
 
@@ -711,10 +742,10 @@ cdef describe_only_map(Level* level, dtype, map_shape, regions, pooling):
     describe(level, dtype, map_shape, pooling, (pooling.definition.scale, boxes, images, None))
 
 
-cdef set_features(Level* level, features):
-    """Set the features of a forward."""
+cdef set_features(Level* level, features, out):
+    """Set the features of a forward; int16 in both arrays is the bits of bfloat16."""
     level.job.features = address(features)
-    if cnp.PyArray_ITEMSIZE(<cnp.ndarray>features) == 1:
+    if cnp.PyArray_TYPE(<cnp.ndarray>features) != cnp.PyArray_TYPE(<cnp.ndarray>out):
         level.job.feature_storage = _FEATURE_STORAGE[dtype_name(features.dtype)]
 
 
@@ -749,35 +780,36 @@ def average(features, regions, pooling, out):
         fill(out, pooling.empty_value)
     for i in range(len(features)):
         describe(&levels[i], out.dtype, features[i].shape, pooling, parts[i])
-        set_features(&levels[i], features[i])
+        set_features(&levels[i], features[i], out)
         levels[i].job.output = address(out)
         levels[i].job.empty_value = pooling.empty_value
     run_levels(op_average, levels)
 
 
-cdef wide_int values_of_task = 1 << 16  # that are turned into bytes
+cdef wide_int values_of_task = 1 << 16  # that are turned into integers: some 13 microseconds
 
 
 def store_rounded(values, out):
-    """Write float32 values in another type, both in C order; of bytes see kernels/cpu/bytes.cpp."""
+    """Write float32 values in another type, both in C order; see kernels/cpu/integers.cpp."""
     cdef wide_int count, task, begin, number
     cdef const float* value = <const float*>address(values)
-    cdef char* byte = <char*>address(out)
-    cdef bint is_signed = out.dtype == np.int8
+    cdef char* integer = <char*>address(out)
+    cdef FeatureStorage kind = _FEATURE_STORAGE.get(dtype_name(out.dtype), stored_as_pooled)
+    cdef int size = cnp.PyArray_ITEMSIZE(<cnp.ndarray>out)
     cdef FloatEnvironment environment
     cdef int threads
-    if cnp.PyArray_ITEMSIZE(<cnp.ndarray>out) != 1:
+    if kind == stored_as_pooled:
         with np.errstate(over="ignore"):
             out[...] = values
         return
     count = values.size
-    threads = <int>max(1, min(usable_threads(), count // values_of_task))
+    threads = <int>max(1, min(usable_threads(), count // (4 * values_of_task)))
     with nogil, parallel(num_threads=threads):
         environment = enter_standard_floats()
         for task in prange((count + values_of_task - 1) // values_of_task):
             begin = task * values_of_task
             number = min(values_of_task, count - begin)
-            engine.store_bytes(value + begin, number, is_signed, byte + begin)
+            engine.store_integers(value + begin, number, kind, integer + begin * size)
         leave_standard_floats(environment)
 
 
@@ -1026,16 +1058,32 @@ def keep_options(bint kept):
 
 
 cdef bint are_plain(tuple options, int first):
-    """Return whether options are None, numbers and text of Python, or tuples of int."""
+    """Return whether options are None, numbers and text of Python, or plain tuples."""
     cdef int at
     for at in range(first, len(options)):
         option = options[at]
         if type(option) is tuple:
-            for number in <tuple>option:
-                if type(number) is not int:
-                    return False
+            if not is_plain_tuple(<tuple>option):
+                return False
         elif not (option is None or type(option) is int or type(option) is float
                   or type(option) is bool or type(option) is str):
+            return False
+    return True
+
+
+cdef bint is_plain_tuple(tuple numbers):
+    """Return whether a tuple has only int, fractions, or such tuples.
+
+    Its items' types are not compared: a float that is whole would stand for an int.
+    """
+    for number in numbers:
+        if type(number) is tuple:
+            if not is_plain_tuple(<tuple>number):
+                return False
+        elif type(number) is float:
+            if number == floor(number):
+                return False
+        elif type(number) is not int:
             return False
     return True
 
@@ -1087,7 +1135,7 @@ def maximum(features, regions, pooling, out, *, return_argmax):
         argmax[...] = -1
         return argmax
     describe_only_map(&level, out.dtype, features.shape, regions, pooling)
-    set_features(&level, features)
+    set_features(&level, features, out)
     level.job.output = address(out)
     level.job.empty_value = pooling.empty_value
     level.job.lowest = rules.lowest
@@ -1255,14 +1303,18 @@ cdef run_masks(MaskOperation operation, MaskJob* job):
     cdef MaskCall call
     cdef Watch watch
     cdef Status status
-    global latest_asks
+    cdef wide_int values
+    global latest_asks, latest_threads
     if refusal is not None:
         raise ValueError(refusal)
     start_watch(&watch)
     begin_mask_call(&call, operation, job[0], &watch)
-    call.threads = threads_for_work(job.masks * job.rows * job.columns, usable_threads())
+    values = job.masks * job.rows * job.columns
+    if values >= VALUES_OF_REGION * work_of_thread:
+        call.threads = threads_for_work(values, usable_threads())
     with nogil:
         status = execute_mask_call(&call, start_threads)
+    latest_threads = call.threads
     if watch.asks:
         latest_asks = watch.asks
     if status == status_no_memory:

@@ -52,6 +52,15 @@ start calls "$work/user/bin/python" -P -m roipool.tools.random_calls --calls 900
 step "CUDA kernels: registers and spills"
 "$work/user/bin/python" benchmarks/cuda_resources.py --check
 
+step "the page's engine is what its compiler makes, and its scripts have their types"
+environment playground --group playground
+"$work/playground/bin/python" scripts/playground.py --check
+if command -v npx >/dev/null; then
+  npx --yes --package typescript@7.0.2 tsc --project roipool/tools/compare/data/page/jsconfig.json
+else
+  echo "npx is not installed: the types of the page's scripts were not checked"
+fi
+
 step "random calls against the oracle and one another"
 finish calls
 

@@ -113,8 +113,8 @@ class Library(Protocol):
     def store_rounded(self, values: Any, out: Any) -> None:
         """Write float32 values to an array of another type; both are in C order on a host.
 
-        Bytes are rounded half to even; those that a byte cannot hold become its least or greatest,
-        and NaN 0.
+        Integers are rounded half to even; what an integer cannot hold becomes its least or
+        greatest, and NaN 0.
         """
 
     def can_be_filled(self, out: Any) -> bool:

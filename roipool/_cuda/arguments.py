@@ -142,7 +142,13 @@ STORAGE = {
     "float32": "float",
     "float64": "double",
 }
-FEATURE_STORAGE = {"uint8": "unsigned char", "int8": "signed char"}  # of others: as pooled values
+# Of other types of features, that of pooled values.
+FEATURE_STORAGE = {
+    "uint8": "unsigned char",
+    "int8": "signed char",
+    "uint16": "unsigned short",
+    "int16": "short",
+}
 INTEGERS = ("int", "wide_int")  # int32, int64
 
 _pack_integer = struct.Struct("=q").pack_into
@@ -180,12 +186,10 @@ class Argument:
         return self._bytes
 
     @property
-    def offsets(self) -> tuple[int, int, int, int, int]:
-        """Where the numbers of boxes, tasks and images, and a map's rows and columns lie in it."""
-        fields, level = self._offsets, self._offsets["levels"]
-        of_level: Any = LEVEL_TYPE.fields
-        rows, columns = level + of_level["rows"][1], level + of_level["columns"][1]
-        return fields["boxes"], fields["tasks"], fields["images"], rows, columns
+    def places(self) -> tuple[int, ...]:
+        """Where those numbers lie in it that a launch may set: see `CallLaunch`."""
+        names = ("images", "boxes", "tasks", "tiles", "portions", "tally_bytes", "levels")
+        return tuple(self._offsets[name] for name in names)
 
     def for_boxes(self, boxes: int, maps: Sequence[int] = ()) -> np.ndarray[Any, Any]:
         """Return an array of one structure; `maps` are the addresses of several levels' maps.

@@ -1,4 +1,4 @@
-"""The CUDA driver's own function that launches kernels: found in its library at run time."""
+"""The CUDA driver's own functions that launch kernels: found in its library at run time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from functools import cache
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
+# Those that queue a kernel, and zeros.
+NAMES = ("cuLaunchKernel", "cuMemsetD8Async")
+
+
 @cache
-def launcher() -> int | None:
-    """Return the address of cuLaunchKernel, or None without a driver."""
+def functions() -> tuple[int, int] | None:
+    """Return the addresses of the driver's functions of these names, or None without a driver."""
     try:
-        function = ctypes.CDLL(LIBRARY).cuLaunchKernel
+        library = ctypes.CDLL(LIBRARY)
+        found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in NAMES]
     except (OSError, AttributeError):
         return None
-    return ctypes.cast(function, ctypes.c_void_p).value
+    return found[0] or 0, found[1] or 0

@@ -231,7 +231,7 @@ def forward_sizes(
     """Return the sizes on which the launches of a forward depend."""
     sizes = sizes_of(out.dtype, regions, pooling, *map(SHAPE, features))
     dtype = features[0].dtype
-    return (*sizes, limits, dtype if dtype.itemsize == 1 else None)
+    return (*sizes, limits, dtype if dtype != out.dtype else None)
 
 
 def check_levels(number: int) -> None:

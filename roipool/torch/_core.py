@@ -23,13 +23,16 @@ _OPERATIONS: dict[str, Op] = {
     for op in (*OPS.values(), *PYRAMID_OPS.values(), *VOLUME_OPS.values())
     for name in op.functions.values()
 }
-_OTHERS = {"assign_levels": "rois"}  # public functions of no operation, and their boxes
+# Public functions of no operation, and their boxes.
+_OF_MASKS = ("paste_masks", "paste_masks_backward", "paste_masks_backward_boxes", "masks_to_rle")
+_OTHERS = {"assign_levels": "rois"} | dict.fromkeys((*_OF_MASKS, "crop_masks", "crop"), "boxes")
+_MODULES = ("roipool.ops.", "roipool._masks.")
 
 
 def is_of_core(function: Function) -> bool:
     """Return whether a public function is one of roipool's own operations."""
     is_known = function.__name__ in _OPERATIONS or function.__name__ in _OTHERS
-    return is_known and function.__module__.startswith("roipool.ops.")
+    return is_known and function.__module__.startswith(_MODULES)
 
 
 def checked_arguments(
@@ -92,15 +95,15 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _format(op: Op | None, function: Function, args: Any, kwargs: Any) -> str:
     """Return the format with the meaning of an operation's boxes."""
+    bound = signature_of(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    options = bound.arguments
     if op is not None and op.is_rotated:
-        bound = signature_of(function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        options = bound.arguments
         turns_alike = options["angle_unit"] == "degrees" and not options["clockwise"]
         return "CXCYWHR" if turns_alike else "CXCYWHR with angle_unit='degrees'"
     if op is not None and op.form.is_normalised:
         return "y1, x1, y2, x2 as fractions"
-    return "XYXY"
+    return str(options.get("box_format", "xyxy")).upper()
 
 
 def check_box_format(name: str, boxes: Tensor, allowed: str = "XYXY") -> None:

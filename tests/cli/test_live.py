@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
 import itertools
 import json
 import shutil
@@ -34,7 +33,6 @@ pytestmark = pytest.mark.thorough
 
 NODE = shutil.which("node")
 DATA = Path(str(files("roipool.tools.compare") / "data"))
-SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 # Entries with adaptive grids of more samples than 32 bits can count.
 ENDLESS = ("huge", "huge, many bins")
 SYSTEM_BY_NAME = {system.name: system for system in live_systems()}
@@ -280,28 +278,6 @@ def test_every_system_is_live() -> None:
 
 
 # ---- The committed module
-
-
-def playground_script() -> Any:
-    spec = importlib.util.spec_from_file_location("_playground", SOURCES / "scripts/playground.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_module_is_of_these_headers() -> None:
-    script = playground_script()
-    stored = script.stored_digest((DATA / "playground.wasm").read_bytes())
-    assert stored == script.digest(), (
-        "the kernels have changed: pip install --group playground; python scripts/playground.py"
-    )
-
-
-def test_the_module_is_what_the_compiler_makes() -> None:
-    pytest.importorskip("ziglang", reason="the dependency group 'playground' is not installed")
-    assert (DATA / "playground.wasm").read_bytes() == playground_script().compiled()
 
 
 def test_the_module_is_small_and_needs_nothing() -> None:

@@ -245,3 +245,27 @@ def test_gradient_on_a_wide_plane(layout: str) -> None:
     del got
     got = roipool.roi_align_backward(grad, rois, shape, 1.0, 1, layout=layout).reshape(side, side)
     np.testing.assert_array_equal(got[-3:, -3:], [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
+
+
+def test_bins_of_more_cells_than_float32_adds_up() -> None:
+    cells = 2**22
+    row, out = np.ones((1, 1, 1, 2 * cells), np.float32), np.full((1, 1, 1, 1), 5, np.float32)
+    whole, half = [[0, 0, 0, 2 * cells - 1, 0.0]], [[0, 0, 0, cells - 1, 0.0]]
+    for call in (
+        lambda: roipool.roi_average_pool(row, whole, 1, out=out),
+        lambda: roipool.roi_average_pool_backward(out, whole, row.shape),
+        lambda: roipool.crop_and_resize(row, [[0, 0, 1, 1.0]], [0], 1, antialias=True),
+    ):
+        with pytest.raises(ValueError, match=r"must be float64 where a bin has more than 2\*\*22"):
+            call()
+    assert out[0, 0, 0, 0] == 5
+    np.testing.assert_allclose(roipool.roi_average_pool(row, half, 1), 1, rtol=0.01)
+    assert roipool.roi_pool(row, whole, 1) == 1
+    exact = roipool.roi_average_pool(row.astype(np.float64), whole, 1)
+    np.testing.assert_allclose(exact, 1, rtol=1e-9)
+
+
+def test_a_view_larger_than_any_memory_is_named() -> None:
+    view = np.lib.stride_tricks.as_strided(np.ones(1, np.float16), (1, 2**61, 1, 1), (0, 0, 0, 0))
+    with pytest.raises(MemoryError, match=r"features .* is more than any memory holds"):
+        roipool.roi_align(view, [[0, 0, 0, 1, 1.0]], 1)

@@ -410,3 +410,29 @@ def test_other_python_threads_run_during_a_call(name: str) -> None:
         stop.set()
         sys.setswitchinterval(interval)
         ticker.join()
+
+
+def test_calls_with_little_work_have_one_thread() -> None:
+    # As many values as of the small calls of benchmarks, which take 60 and 130 microseconds; and
+    # fewer of large boxes, which take longer.
+    roipool.set_num_threads(2)
+    maps = RNG.standard_normal((1, 100, 50, 52)).astype(np.float32)
+    small = np.float32([[0, 10, 10, 16, 16]] * 10)
+    large = np.float32([[0, 0, 0, 51, 49]] * 10)
+    roipool.roi_align(maps, small, 7)
+    assert _cpu.threads_of_latest_call() == 1
+    roipool.roi_align_backward(np.ones((10, 100, 7, 7), np.float32), small, maps.shape)
+    assert _cpu.threads_of_latest_call() == 1
+    roipool.roi_align(maps, large, 7)
+    assert _cpu.threads_of_latest_call() == 2
+    roipool.roi_align(maps, np.repeat(small, 100, axis=0), 7)
+    assert _cpu.threads_of_latest_call() == 2
+
+
+def test_masks_of_few_pixels_are_pasted_by_one_thread() -> None:
+    roipool.set_num_threads(2)
+    masks, boxes = np.ones((4, 28, 28), np.float32), np.float32([[0, 0, 99, 99]] * 4)
+    roipool.paste_masks(masks, boxes, (100, 100))
+    assert _cpu.threads_of_latest_call() == 1
+    roipool.paste_masks(masks, boxes, (1000, 1000))
+    assert _cpu.threads_of_latest_call() == 2

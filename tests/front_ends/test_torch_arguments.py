@@ -115,6 +115,8 @@ class TestBoundingBoxes:
             "layer": lambda: layer(maps, [boxes]),
             "levels": lambda: multi_scale({"0": maps}, [boxes], [(5, 5)]),
             "assigned": lambda: roipool.assign_levels(boxes, 2, 5),
+            "crop": lambda: roipool.crop(maps[0, 0], boxes, 2),
+            "masks": lambda: roipool.paste_masks(grad[:, 0], boxes, 5),
         }
 
     @pytest.mark.parametrize("form", ["XYWH", "CXCYWH"])
@@ -128,6 +130,14 @@ class TestBoundingBoxes:
         expected = self.calls(plain)
         for name, call in self.calls(self.boxes("XYXY", 1, 1, 2, 3)).items():
             torch.testing.assert_close(call(), expected[name](), rtol=0, atol=0)
+
+    def test_crops_have_any_format_that_they_are_told(self) -> None:
+        corners, sizes = self.boxes("XYXY", 1, 1, 3, 4), self.boxes("XYWH", 1, 1, 2, 3)
+        expected = roipool.crop(MAPS[0, 0], corners, 2)
+        found = roipool.crop(MAPS[0, 0], sizes, 2, box_format="xywh")
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        with pytest.raises(ValueError, match="the format XYWH, got XYXY"):
+            roipool.crop(MAPS[0, 0], corners, 2, box_format="xywh")
 
     def test_fractions_have_no_format(self) -> None:
         with pytest.raises(ValueError, match="y1, x1, y2, x2 as fractions, got XYXY"):

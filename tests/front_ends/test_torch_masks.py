@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.export import Dim
 from torch.nn.functional import grid_sample
 
 import roipool
+from roipool.compat import torchvision
 
 SIZE = (9, 11)
 
@@ -101,6 +104,40 @@ def test_a_compiled_program_takes_any_number_of_masks() -> None:
         masks, boxes = masks_and_boxes(count)
         expected = roipool.paste_masks(masks, boxes, SIZE)
         torch.testing.assert_close(compiled(masks, boxes), expected, rtol=0, atol=0)
+
+
+def test_programs_take_any_size() -> None:
+    """Of pictures, as a number of the program, and of masks."""
+
+    def pasted(masks: Tensor, boxes: Tensor, rows: int, columns: int) -> Tensor:
+        return roipool.paste_masks(masks, boxes, (rows, columns))
+
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(pasted, fullgraph=True, dynamic=True, backend=counter)
+    for size in (SIZE, (7, 20)):
+        masks, boxes = masks_and_boxes()
+        expected = roipool.paste_masks(masks, boxes, size)
+        torch.testing.assert_close(compiled(masks, boxes, *size), expected, rtol=0, atol=0)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("like_torchvision", [False, True])
+def test_exported_programs_take_any_number_of_masks(like_torchvision: bool) -> None:
+    class Program(torch.nn.Module):
+        def forward(self, masks: Tensor, boxes: Tensor) -> Any:
+            if like_torchvision:
+                return torchvision.paste_masks_in_image(masks[:, None], boxes, SIZE)
+            return roipool.paste_masks(masks, boxes, SIZE)
+
+    axes = dict.fromkeys(range(3), Dim.AUTO)
+    exported = torch.export.export(
+        Program(), masks_and_boxes(), dynamic_shapes={"masks": axes, "boxes": {0: Dim.AUTO}}
+    )
+    masks, boxes = masks_and_boxes(5)
+    masks = torch.cat([masks, masks], 2)
+    expected = Program()(masks, boxes)
+    torch.testing.assert_close(exported.module()(masks, boxes), expected, rtol=0, atol=0)
 
 
 # torch compiles a formula of its own, in forward mode, with what it deprecates.

@@ -239,7 +239,7 @@ def test_a_size_that_is_a_tensor_is_refused() -> None:
 
 # ---- What compiled and exported programs do not differentiate is an error, never zero
 
-NO_FORWARD_MODE = "roi_align: operators, which compiled and exported programs call, have no forward"
+NO_FORWARD_MODE = "roi_align: no forward mode here: compiled and exported programs have none"
 BOXES, INDICES = ALIGN.boxes(), ALIGN.indices()
 
 

@@ -53,12 +53,12 @@ FILES = {
     f"{KERNELS}/cpu/average.cpp": '#include "lanes.h"\nstatic int average = lanes();\n',
     f"{KERNELS}/cpu/maximum.cpp": "static int maximum = 2;\n",
     f"{KERNELS}/cpu/position_sensitive.cpp": "static int position_sensitive = 3;\n",
-    f"{KERNELS}/cpu/bytes.cpp": "static int bytes = 4;\n",
+    f"{KERNELS}/cpu/integers.cpp": "static int integers = 4;\n",
     f"{KERNELS}/cpu/calls.cpp": '#include "../roi_pool.h"\nstatic int calls = pool();\n',
     f"{KERNELS}/cpu/engines.cpp": BUILT,
     f"{KERNELS}/roi_pool.h": "inline int pool() { return 6; }\n",
 }
-ONE_SET = {"average", "maximum", "position_sensitive", "bytes"}
+ONE_SET = {"average", "maximum", "position_sensitive", "integers"}
 ONCE = {"_cpu", "calls", "engines"}
 EVERY_OBJECT = ONE_SET | ONCE
 # As pip installs a folder: the build backend's function, in the folder.

@@ -67,10 +67,18 @@ inline Status begin_plan(Call* call) {
   return status_done;
 }
 
+// The most cells along an axis that a bin adds up in float32, whose sums have 24 binary digits.
+const wide_int max_float_terms = 1LL << 22;
+
 // For each box.
 inline void count_entries_of(Call* call, wide_int number, int) {
-  visit_numbered(*call, number, &Level::first_box, [](const Level& level, wide_int box) {
-    count_entries(level.request, level.job, box);
+  visit_numbered(*call, number, &Level::first_box, [call](const Level& level, wide_int box) {
+    const Request& request = level.request;
+    count_entries(request, level.job, box);
+    if (request.double_precision || request.entries == listed_samples) return;
+    const wide_int longest =
+        maximum(most_entries(level.job.rows, box), most_entries(level.job.columns, box));
+    if (longest > max_float_terms) call->is_wrong.store(true, std::memory_order_relaxed);
   });
 }
 

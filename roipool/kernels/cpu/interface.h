@@ -25,6 +25,7 @@ enum Status {
   status_wide_argmax,   // a bin has more samples than 32-bit indices can count
   status_wrong_argmax,  // an index is not below its bin's samples
   status_long_axis,     // a map has more rows or columns than 32 bits number
+  status_long_sum,      // a bin has more cells along an axis than float32 adds up
   status_interrupted
 };
 
@@ -46,6 +47,7 @@ struct Call {
   Operation operation;
   const Engine* engine;
   int threads;
+  wide_int least_work;  // of a call that is worth other threads (execute.h); 0: any is
   Level* levels;
   int level_count;
   Watch* watch;  // null: the call cannot be interrupted
@@ -60,7 +62,7 @@ struct Call {
   wide_int scratch_bytes;  // of each thread
   void* scratch;
   wide_int bytes;              // of the latest allocation
-  std::atomic<bool> is_wrong;  // set by any thread
+  std::atomic<bool> is_wrong;  // set by any thread, of a part of the latest step
 };
 
 inline void begin_call(Call* call, Operation operation, const Engine* engine, Level* levels,
@@ -71,6 +73,7 @@ inline void begin_call(Call* call, Operation operation, const Engine* engine, Le
   call->level_count = level_count;
   call->watch = watch;
   call->threads = 1;
+  call->least_work = 0;
   call->scratch = nullptr;
   call->is_wrong.store(false, std::memory_order_relaxed);
   for (int i = 0; i < level_count; ++i) {

@@ -445,6 +445,14 @@ inline wide_int entries_of_box(const AxisPlan& plan, wide_int box) {
   return sum;
 }
 
+// The largest of these bounds.
+inline wide_int most_entries(const AxisPlan& plan, wide_int box) {
+  const wide_int first = box * plan.bins + 1;
+  wide_int most = 0;
+  for (int bin = 0; bin < plan.bins; ++bin) most = maximum(most, plan.begin[first + bin]);
+  return most;
+}
+
 inline void sum_axis(const AxisPlan& plan, const Chunk& chunk) {
   const wide_int first = chunk.begin * plan.bins, last = chunk.end * plan.bins;
   plan.begin[first] = 0;
@@ -458,6 +466,11 @@ inline void sum_entries(const Job& job) {
   if (!is_volume(job)) return;
   sum_axis(job.volume->depth, job.chunk);
   sum_axis(job.volume->rows, job.chunk);
+}
+
+// These bounds for a box, after it.
+inline wide_int planned_entries(const AxisPlan& plan, wide_int box) {
+  return plan.begin[(box + 1) * plan.bins] - plan.begin[box * plan.bins];
 }
 
 // Fourth: the arrays that hold the entries of a chunk, like the first.

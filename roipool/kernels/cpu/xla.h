@@ -126,6 +126,8 @@ inline FeatureStorage feature_storage_of(int32_t type) {
   switch (type) {
     case element_uint8: return stored_as_uint8;
     case element_int8: return stored_as_int8;
+    case element_uint16: return stored_as_uint16;
+    case element_int16: return stored_as_int16;
     default: return stored_as_pooled;
   }
 }
@@ -260,6 +262,10 @@ inline Error* execute(CallFrame* frame, Call* call) {
     case status_long_axis:
       return failed(frame, invalid_argument,
                     "roipool: maps must have at most 2**31 - 1 rows and columns");
+    case status_long_sum:
+      return failed(frame, invalid_argument,
+                    "roipool: a bin must have at most 2**22 cells along an axis in float32; pass "
+                    "float64 features");
     default:
       return failed(frame, invalid_argument,
                     "roipool: argmax is out of range for these rois, spatial_scale and "

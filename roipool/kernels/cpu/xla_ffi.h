@@ -53,9 +53,11 @@ struct Functions {
 
 enum ElementType : int32_t {
   element_int8 = 2,
+  element_int16 = 3,
   element_int32 = 4,
   element_int64 = 5,
   element_uint8 = 6,
+  element_uint16 = 7,
   element_float16 = 10,
   element_float32 = 11,
   element_float64 = 12,

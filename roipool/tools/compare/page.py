@@ -35,6 +35,12 @@ __all__ = ["as_html", "playground"]
 
 FloatArray = NDArray[np.float32]
 
+# The page's scripts: definitions first, and last the one that begins.
+_SCRIPTS = (
+    *("plans", "state", "map", "values", "geometry", "picture", "zoom", "grids", "words"),
+    *("controls", "pointer", "page"),
+)
+
 _MAX_BOXES = 24
 _MAX_NUMBERS = 400_000  # values of bins stored in the page
 _MAX_MAP = 3_000_000  # values of a map that the page computes with
@@ -116,7 +122,7 @@ def _computation(system: LiveSystem) -> tuple[Any, ...]:
 
 
 def _page(content: dict[str, Any], kind: str) -> str:
-    script, style = _script("plans.js") + _script("page.js"), _part("page.css")
+    script, style = "".join(map(_script, _SCRIPTS)), _part("page.css")
     policy = (
         "default-src 'none'; img-src data:; "
         f"script-src '{_hash(script)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; "
@@ -134,12 +140,13 @@ def _page(content: dict[str, Any], kind: str) -> str:
 
 
 def _part(name: str) -> str:
-    return (files("roipool.tools.compare") / "data" / name).read_text(encoding="utf-8")
+    return (files("roipool.tools.compare") / "data" / "page" / name).read_text(encoding="utf-8")
 
 
 def _script(name: str) -> str:
     """Return a script without its comments and indentation."""
-    return re.sub(r"^ +|^ *//.*\n", "", _part(name), flags=re.MULTILINE)
+    text = re.sub(r"^ */\*\*.*?\*/\n", "", _part(f"{name}.js"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^ +|^ *//.*\n", "", text, flags=re.MULTILINE)
 
 
 def _hash(text: str) -> str:

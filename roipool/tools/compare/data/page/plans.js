@@ -58,6 +58,9 @@ class Plans {
     return new Plans(instance.exports);
   }
 
+  map = /** @type {MapSize} */ ({});
+  planned = /** @type {Planned} */ ({});
+
   constructor(exports) {
     this.exports = exports;
     exports._initialize();
@@ -199,5 +202,3 @@ class Plans {
     return found;
   }
 }
-
-if (typeof module !== "undefined") module.exports = { Plans, FORMS, cornersOf, regionOf };
