@@ -53,7 +53,7 @@ class Masks(Contract):
 class MasksOfKnownValues(Masks):
     """Masks of a library that differentiates, and whose values can be read."""
 
-    def test_gradients_are_those_of_numpy(self, front_end: FrontEnd) -> None:
+    def test_gradients_of_masks_are_those_of_numpy(self, front_end: FrontEnd) -> None:
         pooled, gradients = front_end.vjp(
             lambda masks, boxes: roipool.paste_masks(masks, boxes, SIZE),
             (front_end.masks(MASKS), front_end.array(BOXES)),
