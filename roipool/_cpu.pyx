@@ -200,6 +200,8 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
     void take_part_in_call(Execution*, int) noexcept
     Status execute_whole_call(Call*, void (*)(Execution*, int) noexcept nogil) noexcept
     void* handler_for_xla(Status (*)(Call*, int) noexcept nogil) noexcept
+    void* handler_for_cuda() noexcept
+    void set_cuda_driver(const size_t*) noexcept
     int usable_engines(const Engine**)
 
 

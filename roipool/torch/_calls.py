@@ -14,7 +14,7 @@ from roipool._errors import with_name
 from roipool._gradients import published_of, refuse_gradients
 from roipool._kept import compute_and_keep
 from roipool._request import LAST
-from roipool.torch._core import checked_arguments, is_of_core
+from roipool.torch._core import check_formats_of_pictures, checked_arguments, is_of_core
 from roipool.torch._families import PUBLIC
 from roipool.torch._host_calls import result_on_host
 from roipool.torch._small_calls import small_call
@@ -59,8 +59,10 @@ def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:
     try:
         if is_of_core(function):
             args, kwargs = checked_arguments(function, args, kwargs)
-        elif torch.is_grad_enabled():
-            refuse_gradients(function, args, kwargs, _requires_gradient)
+        else:
+            check_formats_of_pictures(function, args, kwargs)
+            if torch.is_grad_enabled():
+                refuse_gradients(function, args, kwargs, _requires_gradient)
         published = published_of(function)
         if published is not None:
             own = published.of(args, kwargs)

@@ -167,6 +167,6 @@ def test_programs_for_other_devices_name_their_cost(
     traced = jax.jit(jax.grad(loss)).trace(
         jnp.asarray(maps(), jnp.float32), jnp.asarray(CASES[0].boxes(), jnp.float32)
     )
-    words = r"roi_align runs on the CPU: at every call, .* jax\.device_put\(array, jax\.devices"
+    words = r"roi_align runs on the CPU \(.*\): at every call, .* jax\.device_put\(array, jax\.dev"
     with pytest.warns(RuntimeWarning, match=words):
         traced.lower(lowering_platforms=(platform,))
