@@ -33,7 +33,7 @@ from setuptools.errors import OptionError, PlatformError
 KERNELS = Path("roipool") / "kernels"
 ADDRESSES = runpy.run_path("roipool/_addresses.py")
 # Compiled for each instruction set, the slowest first.
-ENGINES = ("average", "maximum", "position_sensitive", "bytes")
+ENGINES = ("average", "maximum", "position_sensitive", "integers")
 # Compiled once: plans and steps of calls, and the table of engines.
 CALLS = str(KERNELS / "cpu" / "calls.cpp")
 TABLE = str(KERNELS / "cpu" / "engines.cpp")
@@ -46,7 +46,7 @@ CONTRACTION = {
     "average": "-ffp-contract=fast",
     "position_sensitive": "-ffp-contract=fast",
     "maximum": "-ffp-contract=off",
-    "bytes": "-ffp-contract=off",
+    "integers": "-ffp-contract=off",
     "masks": "-ffp-contract=off",  # bounded by the memory of pictures: one instruction set will do
 }
 # Python's own flags ask for debug information, ten times the size of the code.

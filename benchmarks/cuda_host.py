@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import cProfile
 import ctypes
+import functools
 import math
 import pstats
 import sys
@@ -127,7 +128,7 @@ class Device:
 
 DEVICE, FLAGS = Device(), SimpleNamespace(c_contiguous=True)
 DATA = SimpleNamespace(ptr=4096, device_id=0, memset_async=lambda value, size: None)
-# A function of C that does nothing and returns 0, in the place of the driver's launch.
+# A function of C that does nothing and returns 0, in the place of the driver's.
 NOTHING = ctypes.cast(ctypes.pythonapi.PyErr_CheckSignals, ctypes.c_void_p).value
 
 
@@ -154,10 +155,12 @@ class Kernel:
                 argument.__array_interface__["data"]
 
 
-def table_of(boxes: int) -> Array:
+def table_of(boxes: int, numbers: int = 4) -> Array:
     """Return boxes with batch indices."""
-    columns = Array((boxes,), np.float32), Array((boxes, 4), np.float32)
-    return Array((boxes, 5), np.float32, columns)
+    columns = Array((boxes,), np.float32), Array((boxes, numbers), np.float32)
+    for each, place in zip(columns, (4096, 4100), strict=True):
+        each.data = SimpleNamespace(ptr=place, device_id=0)
+    return Array((boxes, numbers + 1), np.float32, columns)
 
 
 def is_capturing() -> bool:
@@ -198,11 +201,11 @@ def stand_in() -> Iterator[None]:
     functions = {"empty": empty, "ascontiguousarray": ascontiguousarray}
     vars(module).update(ndarray=Array, RawKernel=Kernel, cuda=cuda, __version__="", **functions)
     sys.modules["cupy"] = module
-    saved, driver.launcher = driver.launcher, lambda: NOTHING  # type: ignore[assignment]
+    saved, driver.functions = driver.functions, lambda: (NOTHING, NOTHING)  # type: ignore[assignment]
     try:
         yield
     finally:
-        driver.launcher = saved
+        driver.functions = saved
         del sys.modules["cupy"]
 
 
@@ -227,6 +230,18 @@ def calls() -> dict[str, Callable[..., Callable[[], Any]]]:
         table = table_of(boxes)
         return lambda: roipool.roi_pool(maps, table, 7, 1 / 16)
 
+    def pool_argmax(boxes: int, rows: int = 50) -> Callable[[], Any]:
+        maps, table = maps_of(rows), table_of(boxes)
+        return lambda: roipool.roi_pool(maps, table, 7, 1 / 16, return_argmax=True)
+
+    def position_sensitive(boxes: int, rows: int = 50) -> Callable[[], Any]:
+        maps, table = Array((2, 4 * 49, rows, 84), np.float32), table_of(boxes)
+        return lambda: roipool.ps_roi_align(maps, table, 7, 1 / 16, sampling_ratio=2)
+
+    def rotated(boxes: int, rows: int = 50) -> Callable[[], Any]:
+        maps, table = maps_of(rows), table_of(boxes, 5)
+        return lambda: roipool.roi_align_rotated(maps, table, 7, 1 / 16, 2)
+
     def crop(boxes: int, rows: int = 50) -> Callable[[], Any]:
         maps = maps_of(rows)
         corners, images = Array((boxes, 4), np.float32), Array((boxes,), np.int32)
@@ -238,12 +253,25 @@ def calls() -> dict[str, Callable[..., Callable[[], Any]]]:
         scales = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
         return lambda: roipool.multilevel_roi_align(pyramid, table, 7, scales, 2, levels=levels)
 
+    def align_levels_backward(boxes: int, rows: int = 50) -> Callable[[], Any]:
+        table, levels = table_of(boxes), Array((boxes,), np.int64)
+        grad = Array((boxes, 256, 7, 7), np.float32)
+        shapes = tuple((2, 256, 4 * rows >> k, 336 >> k) for k in range(4))
+        scales = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
+        return lambda: roipool.multilevel_roi_align_backward(
+            grad, table, shapes, scales, 2, levels=levels
+        )
+
     return {
         "roi_align": align,
         "roi_align_backward": align_backward,
         "roi_pool": pool,
+        "roi_pool, with argmax": pool_argmax,
+        "ps_roi_align": position_sensitive,
+        "roi_align_rotated": rotated,
         "crop_and_resize": crop,
         "multilevel_roi_align": align_levels,
+        "multilevel_roi_align_backward": align_levels_backward,
     }
 
 
@@ -377,26 +405,62 @@ def tensors() -> str:
         import torchvision
     except ImportError:
         return ""
-    from roipool._definitions import Definition
-    from roipool._request import Pooling
-    from roipool.torch import _cuda
-
-    _cuda.current_device, _cuda.current_stream = lambda: -1, lambda gpu: 0
-    pooling = Pooling(Definition("roi_align", 1 / 16, (2, 2)), (7, 7))
-    small = _cuda.SmallAverage(pooling, 4, cuts=True)
     features, rois = torch.zeros(2, 4, 50, 84), torch.zeros(4, 5)
-    last = features.contiguous(memory_format=torch.channels_last)
     nothing = torch.zeros(0, 5)
-    runs: dict[str, Callable[[], Any]] = {
-        "roipool, after its dispatch": lambda: small(features, rois),
-        "roipool, channels last": lambda: small(last, rois),
-        "torchvision": lambda: torchvision.ops.roi_align(features, nothing, 7, 1 / 16, 2),
-    }
-    assert small(features, rois) is not None
-    assert small(last, rois) is not None
+    runs = {f"roipool, {name}": run for name, run in small_calls_of_tensors(features, rois).items()}
+    runs["torchvision"] = lambda: torchvision.ops.roi_align(features, nothing, 7, 1 / 16, 2)
+    assert all(run() is not None for run in runs.values())
     rows = [(name, f"{least([run] * CALLS * REPEATS, REPEATS):.1f}") for name, run in runs.items()]
     versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
     return TENSORS.format(versions=versions, table=table_text(["call", "us"], rows))
+
+
+def small_calls_of_tensors(features: Any, rois: Any) -> dict[str, Callable[[], Any]]:
+    """Return calls of verbs on tensors of the host, as if they were on a GPU of their number."""
+    import torch
+
+    from roipool._definitions import Definition
+    from roipool._request import Pooling
+    from roipool.torch import _launches
+    from roipool.torch._families import AVERAGE, AVERAGE_OF_MAPS, MAXIMUM
+
+    _launches.current_device, _launches.current_stream = lambda: -1, lambda gpu: 0
+    scales = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
+    pooling = Pooling(Definition("roi_align", 1 / 16, (2, 2)), (7, 7))
+    pyramid = [torch.zeros(2, 4, 200 >> k, 336 >> k) for k in range(4)]
+    levels, grad = torch.zeros(len(rois), dtype=torch.int64), torch.zeros(len(rois), 4, 7, 7)
+    argmax = torch.zeros(grad.shape, dtype=torch.int32)
+    last = features.contiguous(memory_format=torch.channels_last)
+    of_one = AVERAGE.settings_of(pooling)
+    of_pyramid = AVERAGE_OF_MAPS.settings_of(pooling._replace(scales=scales))
+    cells = pooling.rules._replace(argmax_is_cell=True)
+    of_maximum = MAXIMUM.settings_of(Pooling(Definition("roi_pool", 1 / 16), (7, 7), rules=cells))
+    one, several = (tuple(features.shape),), tuple(tuple(each.shape) for each in pyramid)
+    table, both = (rois, None, None), (rois, None, levels)
+    calls = {
+        "average": ("average", of_one, *table, features),
+        "average, channels last": ("average", of_one, *table, last),
+        "its gradient": ("average_backward", of_one._replace(shapes=one), *table, grad),
+        "average of 4 maps": ("average", of_pyramid, *both, *pyramid),
+        "its gradient of 4 maps": (
+            "average_backward",
+            of_pyramid._replace(shapes=several),
+            *both,
+            grad,
+        ),
+        "maximum": ("maximum", of_maximum, *table, features),
+        "its gradient by argmax": (
+            "maximum_backward",
+            of_maximum._replace(shapes=one),
+            *table,
+            grad,
+            argmax,
+        ),
+    }
+    return {
+        name: functools.partial(getattr(_launches, verb), *args)
+        for name, (verb, *args) in calls.items()
+    }
 
 
 def check() -> int:

@@ -184,9 +184,14 @@ def _check_rows(name: str, shape: Sequence[int], layout: VolumeLayout) -> None:
         )
 
 
-def volumes(name: str, array: Any, layout: VolumeLayout = "NCDHW") -> Array:
+def volumes(
+    name: str,
+    array: Any,
+    layout: VolumeLayout = "NCDHW",
+    dtypes: Sequence[str] = FLOATS,
+) -> Array:
     """Return checked volumes."""
-    checked = float_array(name, array, dimensions=5)
+    checked = float_array(name, array, dtypes, dimensions=5)
     _check_rows(name, checked.shape, layout)
     return checked
 

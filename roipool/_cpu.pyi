@@ -79,33 +79,41 @@ class PreparedCall:
         threads: int,
     ) -> bool: ...
 
-class KernelLaunch:
+class CallLaunch:
+    scratch: int
     def __init__(
         self,
-        launcher: int,
-        function: int,
-        grid: tuple[int, int, int, int],
+        functions: tuple[int, int],
+        engine: tuple[int, ...],
+        plan: tuple[int, ...],
         structure: bytes,
-        offsets: tuple[int, int, int, int, int],
-        tasks_of_box: int,
-        table_item: int,
-        map_item: int,
+        places: tuple[int, ...],
+        work: tuple[int, ...],
+        takes: tuple[bool, bool, bool],
+        item: int,
+        scratch: int,
     ) -> None: ...
-
-class AverageLaunches:
-    def __init__(self, make: Callable[..., KernelLaunch | None], channels_last: bool) -> None: ...
     def __call__(
         self,
-        kind: Any,
-        shape: Sequence[int],
-        boxes: int,
-        gpu: int,
         stream: int,
-        features: int,
-        table: int,
-        out: int,
+        boxes: int,
+        sizes: tuple[int, ...],
+        regions: tuple[int, int, int],
+        arrays: tuple[int, ...],
+        maps: tuple[int, ...],
+        scratch: int,
     ) -> bool: ...
+    def filled(self, boxes: int, sizes: tuple[int, ...], maps: tuple[int, ...] = ()) -> bytes: ...
 
+class KeptLaunches:
+    def __init__(
+        self, make: Callable[..., CallLaunch | None], channels_last: bool, rounds: bool
+    ) -> None: ...
+    def prepared(
+        self, kind: Any, gpu: int, boxes: int, shapes: tuple[Sequence[int], ...]
+    ) -> tuple[CallLaunch | None, tuple[int, ...]]: ...
+
+def xla_cuda_handler(addresses: tuple[int, ...]) -> Any: ...
 def rounded_up(count: int) -> int: ...
 def keep_options(kept: bool) -> None: ...
 

@@ -21,6 +21,7 @@ from cython.parallel cimport parallel, prange
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX
+from libc.math cimport floor
 from libc.string cimport memcpy, memset, strcpy
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -100,7 +101,7 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
         float16_storage, bfloat16_storage, float32_storage, float64_storage
 
     cdef enum FeatureStorage:
-        stored_as_pooled, stored_as_uint8, stored_as_int8
+        stored_as_pooled, stored_as_uint8, stored_as_int8, stored_as_uint16, stored_as_int16
 
     cdef struct AxisPlan:
         int bins
@@ -176,7 +177,7 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
 
     cdef struct Engine:
         const char* name
-        void (*store_bytes)(const float*, wide_int, bint, void*) noexcept nogil
+        void (*store_integers)(const float*, wide_int, FeatureStorage, void*) noexcept nogil
 
     cdef struct Level:
         Request request
@@ -199,6 +200,8 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
     void take_part_in_call(Execution*, int) noexcept
     Status execute_whole_call(Call*, void (*)(Execution*, int) noexcept nogil) noexcept
     void* handler_for_xla(Status (*)(Call*, int) noexcept nogil) noexcept
+    void* handler_for_cuda() noexcept
+    void set_cuda_driver(const size_t*) noexcept
     int usable_engines(const Engine**)
 
 
@@ -233,7 +236,13 @@ _STORAGE = {
     "float32": float32_storage,
     "float64": float64_storage,
 }
-_FEATURE_STORAGE = {"uint8": stored_as_uint8, "int8": stored_as_int8}  # of others: as pooled values
+# Of other types of features, that of pooled values.
+_FEATURE_STORAGE = {
+    "uint8": stored_as_uint8,
+    "int8": stored_as_int8,
+    "uint16": stored_as_uint16,
+    "int16": stored_as_int16,
+}
 
 
 def definition_traits():
@@ -735,10 +744,10 @@ cdef describe_only_map(Level* level, dtype, map_shape, regions, pooling):
     describe(level, dtype, map_shape, pooling, (pooling.definition.scale, boxes, images, None))
 
 
-cdef set_features(Level* level, features):
-    """Set the features of a forward."""
+cdef set_features(Level* level, features, out):
+    """Set the features of a forward; int16 in both arrays is the bits of bfloat16."""
     level.job.features = address(features)
-    if cnp.PyArray_ITEMSIZE(<cnp.ndarray>features) == 1:
+    if cnp.PyArray_TYPE(<cnp.ndarray>features) != cnp.PyArray_TYPE(<cnp.ndarray>out):
         level.job.feature_storage = _FEATURE_STORAGE[dtype_name(features.dtype)]
 
 
@@ -773,24 +782,25 @@ def average(features, regions, pooling, out):
         fill(out, pooling.empty_value)
     for i in range(len(features)):
         describe(&levels[i], out.dtype, features[i].shape, pooling, parts[i])
-        set_features(&levels[i], features[i])
+        set_features(&levels[i], features[i], out)
         levels[i].job.output = address(out)
         levels[i].job.empty_value = pooling.empty_value
     run_levels(op_average, levels)
 
 
-cdef wide_int values_of_task = 1 << 16  # that are turned into bytes: some 13 microseconds
+cdef wide_int values_of_task = 1 << 16  # that are turned into integers: some 13 microseconds
 
 
 def store_rounded(values, out):
-    """Write float32 values in another type, both in C order; of bytes see kernels/cpu/bytes.cpp."""
+    """Write float32 values in another type, both in C order; see kernels/cpu/integers.cpp."""
     cdef wide_int count, task, begin, number
     cdef const float* value = <const float*>address(values)
-    cdef char* byte = <char*>address(out)
-    cdef bint is_signed = out.dtype == np.int8
+    cdef char* integer = <char*>address(out)
+    cdef FeatureStorage kind = _FEATURE_STORAGE.get(dtype_name(out.dtype), stored_as_pooled)
+    cdef int size = cnp.PyArray_ITEMSIZE(<cnp.ndarray>out)
     cdef FloatEnvironment environment
     cdef int threads
-    if cnp.PyArray_ITEMSIZE(<cnp.ndarray>out) != 1:
+    if kind == stored_as_pooled:
         with np.errstate(over="ignore"):
             out[...] = values
         return
@@ -801,7 +811,7 @@ def store_rounded(values, out):
         for task in prange((count + values_of_task - 1) // values_of_task):
             begin = task * values_of_task
             number = min(values_of_task, count - begin)
-            engine.store_bytes(value + begin, number, is_signed, byte + begin)
+            engine.store_integers(value + begin, number, kind, integer + begin * size)
         leave_standard_floats(environment)
 
 
@@ -1050,16 +1060,32 @@ def keep_options(bint kept):
 
 
 cdef bint are_plain(tuple options, int first):
-    """Return whether options are None, numbers and text of Python, or tuples of int."""
+    """Return whether options are None, numbers and text of Python, or plain tuples."""
     cdef int at
     for at in range(first, len(options)):
         option = options[at]
         if type(option) is tuple:
-            for number in <tuple>option:
-                if type(number) is not int:
-                    return False
+            if not is_plain_tuple(<tuple>option):
+                return False
         elif not (option is None or type(option) is int or type(option) is float
                   or type(option) is bool or type(option) is str):
+            return False
+    return True
+
+
+cdef bint is_plain_tuple(tuple numbers):
+    """Return whether a tuple has only int, fractions, or such tuples.
+
+    Its items' types are not compared: a float that is whole would stand for an int.
+    """
+    for number in numbers:
+        if type(number) is tuple:
+            if not is_plain_tuple(<tuple>number):
+                return False
+        elif type(number) is float:
+            if number == floor(number):
+                return False
+        elif type(number) is not int:
             return False
     return True
 
@@ -1111,7 +1137,7 @@ def maximum(features, regions, pooling, out, *, return_argmax):
         argmax[...] = -1
         return argmax
     describe_only_map(&level, out.dtype, features.shape, regions, pooling)
-    set_features(&level, features)
+    set_features(&level, features, out)
     level.job.output = address(out)
     level.job.empty_value = pooling.empty_value
     level.job.lowest = rules.lowest

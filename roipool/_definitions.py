@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from roipool import _cpu
 from roipool._boxes import CORNERS, CROPS, DEFORMED, DEFORMED_BY_CLASS, ROTATED, VOLUMES, Form
-from roipool._dtypes import FLOATS, FLOATS_AND_BYTES
+from roipool._dtypes import FLOATS, FLOATS_AND_INTEGERS
 
 
 class Depth(NamedTuple):
@@ -236,7 +236,7 @@ OPS: dict[str, Op] = {
         Op(
             "roi_pool",
             {"max": Variant("roi_pool", has_argmax=True)},
-            dtypes=FLOATS_AND_BYTES,
+            dtypes=FLOATS_AND_INTEGERS,
         ),
         Op("roi_average_pool", {"avg": Variant("roi_average_pool")}),
         Op(
@@ -246,7 +246,7 @@ OPS: dict[str, Op] = {
                 "max": Variant("roi_align", {"mode": "max"}, has_argmax=True),
             },
             placing=("spatial_scale", "sampling_ratio", "aligned"),
-            dtypes=FLOATS_AND_BYTES,
+            dtypes=FLOATS_AND_INTEGERS,
         ),
         Op(
             "ps_roi_pool",
@@ -299,7 +299,7 @@ OPS: dict[str, Op] = {
             placing=("border",),
             form=CROPS,
             filling="extrapolation_value",
-            dtypes=FLOATS_AND_BYTES,
+            dtypes=FLOATS_AND_INTEGERS,
         ),
     )
 }
@@ -334,6 +334,7 @@ VOLUME_OPS: dict[str, Op] = {
             {"avg": Variant("roi_align", by_boxes="roi_align")},
             placing=("spatial_scale", "sampling_ratio", "aligned"),
             form=VOLUMES,
+            dtypes=FLOATS_AND_INTEGERS,
         ),
     )
 }

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-BYTES = ("uint8", "int8")  # of pictures, and of quantised maps
+BYTES = ("uint8", "int8")  # of masks and quantised maps
 FLOATS_AND_BYTES = (*FLOATS, *BYTES)
+INTEGERS = (*BYTES, "uint16", "int16")  # of pictures and scans: float32 holds them exactly
+FLOATS_AND_INTEGERS = (*FLOATS, *INTEGERS)
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # The dtypes of pooled values where they are not the features'.
-POOLED_DTYPES = {np.dtype(name): _FLOAT32 for name in BYTES}
+POOLED_DTYPES = {np.dtype(name): _FLOAT32 for name in INTEGERS}
 
 
 def allowed_dtypes(features: str) -> tuple[str, ...]:
     """Return the dtypes of values pooled from features of a dtype, that of the features first."""
-    return (features, *FLOATS) if features in BYTES else (features,)
+    return (features, *FLOATS) if features in INTEGERS else (features,)
 
 
 @cache

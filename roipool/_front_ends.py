@@ -85,6 +85,8 @@ def _by_front_end(
                 return on_gpu(args, kwargs)
             found = kept.result(args, kwargs)
             return compute_and_keep(function, kept, args, kwargs) if found is None else found
+        if args and is_pyramid_on_gpu(args[0]):
+            return on_gpu(args, kwargs)
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is not None:
             return front_end.call(function, args, kwargs)
@@ -94,6 +96,14 @@ def _by_front_end(
 
     operation.kept, operation.on_gpu = kept, on_gpu  # type: ignore[attr-defined]  # for tests
     return operation  # type: ignore[return-value]
+
+
+def is_pyramid_on_gpu(maps: Any) -> bool:
+    """Return whether these are several of CuPy's arrays."""
+    if type(maps) not in (list, tuple) or not maps:
+        return False
+    kind = type(maps[0])
+    return kind in _computed_here and kind is not np.ndarray
 
 
 def by_front_end_of_sequences(function: Function) -> Function:

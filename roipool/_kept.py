@@ -7,6 +7,7 @@ with these options hand their arrays to the engine at once, if it reads them as 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from operator import is_
 from typing import Any
@@ -17,7 +18,8 @@ from roipool._request import LAST, Computed
 
 def prepared_call(computed: Computed) -> PreparedCall:
     """Return what computes calls on NumPy arrays."""
-    return PreparedCall(computed.pooling, computed.columns, computed.shape, **computed.kind)
+    shape = None if computed.shapes is None else computed.shapes[0]
+    return PreparedCall(computed.pooling, computed.columns, shape, **computed.kind)
 
 
 def compute_and_keep(
@@ -37,9 +39,16 @@ def compute_and_keep(
     if last is not None:
         results = result if isinstance(result, tuple) else (result,)
         is_result = len(results) == len(last.results) and all(map(is_, results, last.results))
-        if is_result and len(args) > 1 and all(map(is_, args, last.given)):
+        if is_result and len(args) > 1 and all(map(_are_same, args, last.given[:2])):
             kept.keep(args, kwargs, prepare(last))
     return result
+
+
+def _are_same(given: Any, other: Any) -> bool:
+    """Return whether these are one object, or sequences of the same maps."""
+    if given is other or type(given) not in (list, tuple) or type(other) is not list:
+        return given is other
+    return len(given) == len(other) and all(map(is_, given, other))
 
 
 class CallsOnGpu:
@@ -53,14 +62,30 @@ class CallsOnGpu:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function, self.kept = function, KeptCalls()
+        _, _, *others = (*inspect.signature(function).parameters, "", "")
+        self._takes_shapes = others[0].startswith("input_shape") and ".ops." in function.__module__
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of a call."""
-        small = self.kept.prepared(args, kwargs) if len(args) > 1 else None
-        result = None if small is None else small(args[0], args[1])
-        if result is None:
-            return compute_and_keep(self._function, self.kept, args, kwargs, small_call_on_gpu)
-        return result
+        """Return the result of a call.
+
+        Neither levels nor the shapes of maps are options: another call may have others.
+        """
+        function, given, options = self._function, args, kwargs
+        levels, shapes = kwargs.get("levels"), None
+        if levels is not None:
+            options = {name: value for name, value in kwargs.items() if name != "levels"}
+        if self._takes_shapes and len(args) > 2 and type(args[2]) is tuple:
+            shapes, given = args[2], (*args[:2], *args[3:])
+        small = self.kept.prepared(given, options) if len(args) > 1 else None
+        if small is not None:
+            result = small(args[0], args[1], levels, shapes)
+            if result is not None:
+                return result
+
+        def general(*_: Any, **__: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return compute_and_keep(general, self.kept, given, options, small_call_on_gpu)
 
 
 def small_call_on_gpu(computed: Computed) -> Any:

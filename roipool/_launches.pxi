@@ -1,116 +1,257 @@
-# Launches of CUDA kernels by the driver's own function, without Python in between: a part of
+# Launches of CUDA kernels by the driver's own functions, without Python in between: a part of
 # _cpu.pyx, since it needs a C compiler but nothing of CUDA. `roipool._cuda.kept` makes them.
 
 ctypedef unsigned int number
 
 # cuLaunchKernel: a kernel, blocks and threads in three directions, shared memory, a stream, the
-# addresses of arguments, and NULL; returns 0 if it is queued.
+# addresses of arguments, and NULL; returns 0 if it is queued. cuMemsetD8Async: an address, a value,
+# bytes, a stream.
 ctypedef int (*Launcher)(void*, number, number, number, number, number, number, number, void*,
                          void**, void**) noexcept
+ctypedef int (*Clearer)(size_t, unsigned char, size_t, void*) noexcept
 
 cdef enum:
     WORDS_OF_ARGUMENTS = 512
-    ADDRESSES_OF_AVERAGE = 6
+    FUNCTIONS_OF_DRIVER = 8
+    MOST_ADDRESSES = 10
+    # What `LEVEL_TYPE` in _cuda/arguments.py has of each level, in words.
+    LEVEL_ADDRESS = 0
+    LEVEL_ROWS = 1
+    LEVEL_COLUMNS = 2
+    LEVEL_FIRST_TILE = 3
+    LEVEL_WORDS = 5
+
+cdef struct Kernel:
+    void* function
+    number blocks, across, down, shared
+
+# Where numbers of a call lie in its structure, in bytes, and how its work is counted.
+cdef struct Places:
+    Py_ssize_t images, boxes, tasks, tiles, portions, tally_bytes, levels
+
+cdef struct Work:
+    wide_int tasks_of_box, tile_rows, tile_columns, maps_of_image, groups, most_portions
 
 
-cdef class KernelLaunch:
-    """A launch of the forward of an average, but for its arrays and their sizes.
+cdef inline void set_number(char* structure, Py_ssize_t at, wide_int value) noexcept:
+    (<wide_int*>(structure + at))[0] = value
+
+
+cdef class CallLaunch:
+    """The launches of a call's one or two kernels, but for its arrays and their sizes.
 
     Parameters
     ----------
-    launcher, function : int
-        The addresses of cuLaunchKernel, and of the driver's object for a kernel.
-    grid : tuple of int
-        Blocks, threads across and down, bytes of shared memory.
+    functions : tuple of int
+        The addresses of cuLaunchKernel and of cuMemsetD8Async.
+    engine, plan : tuple of int
+        The driver's object for a kernel, blocks, threads across and down, bytes of shared memory;
+        an empty `plan` is none.
     structure : bytes
-        The last argument, in which a launch sets the numbers at some offsets.
-    offsets : tuple of int
-        Those of the boxes, the tasks, the images, and the rows and columns of the map.
-    tasks_of_box : int
-        Tasks of each box.
-    table_item, map_item : int
-        Bytes of a number of the table of boxes, and of what is read of the maps at once.
+        The last argument of both, in which a launch sets the numbers at some places.
+    places : tuple of int
+        Those of the images, boxes, tasks, tiles, portions, bytes of the tally, and the first level.
+    work : tuple of int
+        Tasks of each box; or, of gradients, rows and columns of a tile, maps of an image, groups of
+        channels, and the most portions of crowded tiles.
+    takes : tuple of bool
+        Whether the engine is given the boxes, their batch indices and levels, and scratch memory.
+    item : int
+        Bytes to which all arrays must be aligned.
+    scratch : int
+        Bytes of scratch memory.
     """
     cdef Launcher launcher
-    cdef void* function
-    cdef number blocks, across, down, shared
+    cdef Clearer clearer
+    cdef Kernel engine, plan
+    cdef Places places
+    cdef Work work
     cdef bytes structure
-    cdef Py_ssize_t boxes_at, tasks_at, images_at, rows_at, columns_at
-    cdef wide_int tasks_of_box
-    cdef size_t table_item, map_item
+    cdef bint is_planned, takes_boxes, takes_regions, takes_scratch
+    cdef size_t item
+    cdef readonly Py_ssize_t scratch
 
-    def __init__(self, size_t launcher, size_t function, tuple grid, bytes structure,
-                 tuple offsets, wide_int tasks_of_box, size_t table_item, size_t map_item):
-        self.launcher, self.function = <Launcher>launcher, <void*>function
-        self.blocks, self.across, self.down, self.shared = grid
+    def __init__(self, tuple functions, tuple engine, tuple plan, bytes structure, tuple places,
+                 tuple work, tuple takes, size_t item, Py_ssize_t scratch):
+        cdef size_t launcher, clearer
+        launcher, clearer = functions
+        self.launcher, self.clearer = <Launcher>launcher, <Clearer>clearer
+        self.engine, self.is_planned = kernel_of(engine), len(plan) > 0
+        if self.is_planned:
+            self.plan = kernel_of(plan)
         if len(structure) > 8 * WORDS_OF_ARGUMENTS:
             raise ValueError("a kernel takes 4096 bytes of arguments at most")
-        self.structure, self.tasks_of_box = structure, tasks_of_box
-        self.boxes_at, self.tasks_at, self.images_at, self.rows_at, self.columns_at = offsets
-        self.table_item, self.map_item = table_item, map_item
+        self.structure = structure
+        self.takes_boxes, self.takes_regions, self.takes_scratch = takes
+        cdef Places* at = &self.places
+        at.images, at.boxes, at.tasks, at.tiles, at.portions, at.tally_bytes, at.levels = places
+        cdef Work* by = &self.work
+        (by.tasks_of_box, by.tile_rows, by.tile_columns, by.maps_of_image, by.groups,
+         by.most_portions) = work
+        self.item, self.scratch = item, scratch
 
-    cdef bint launch(self, size_t stream, wide_int boxes, wide_int images, wide_int rows,
-                     wide_int columns, size_t features, size_t table, size_t out) noexcept:
-        """Launch the kernel; return whether it is queued."""
+    def __call__(self, size_t stream, wide_int boxes, tuple sizes, tuple regions, tuple arrays,
+                 tuple maps, size_t scratch):
+        """Launch the kernels; return whether they are queued.
+
+        `sizes` are the number of images, and rows and columns of each map; `regions` the addresses
+        of boxes, batch indices and levels, `arrays` those of the engine's other arrays, and `maps`
+        those of several maps.
+        """
         cdef unsigned long long memory[WORDS_OF_ARGUMENTS]
-        cdef char* structure = <char*>memory
-        cdef size_t addresses[ADDRESSES_OF_AVERAGE]
-        cdef void* arguments[ADDRESSES_OF_AVERAGE + 1]
-        cdef int i
-        if not (features and table and out) or table % self.table_item:
+        cdef size_t of_plan[MOST_ADDRESSES]
+        cdef size_t of_engine[MOST_ADDRESSES]
+        cdef size_t address
+        cdef int given = 0
+        for address in arrays + maps:
+            if address % self.item:
+                return False
+        cdef wide_int tally = self.fill(<char*>memory, boxes, sizes, maps)
+        if tally and self.clearer(scratch, 0, tally, <void*>stream):
             return False
-        if features % self.map_item or out % self.map_item:
-            return False
+        if self.is_planned:
+            of_plan[0], of_plan[1], of_plan[2] = regions
+            of_plan[3] = scratch
+            if self.run(self.plan, stream, of_plan, 4, memory):
+                return False
+        if self.takes_regions:
+            of_engine[0], of_engine[1], of_engine[2] = regions
+            given = 3
+        elif self.takes_boxes:
+            of_engine[0] = regions[0]
+            given = 1
+        for address in arrays:
+            of_engine[given] = address
+            given += 1
+        if self.takes_scratch:
+            of_engine[given] = scratch
+            given += 1
+        return self.run(self.engine, stream, of_engine, given, memory) == 0
+
+    cdef wide_int fill(self, char* structure, wide_int boxes, tuple sizes, tuple maps) except -1:
+        """Write the structure for some sizes; return the bytes of scratch memory to clear.
+
+        As ``_cuda/partition.py`` counts tiles and portions.
+        """
+        cdef Places* at = &self.places
+        cdef Work* by = &self.work
+        cdef wide_int images = sizes[0]
+        cdef wide_int* level
+        cdef wide_int tiles = 0, portions = 0, tally = 0
+        cdef Py_ssize_t i
         memcpy(structure, <const char*>self.structure, len(self.structure))
-        (<wide_int*>(structure + self.boxes_at))[0] = boxes
-        (<wide_int*>(structure + self.tasks_at))[0] = boxes * self.tasks_of_box
-        (<wide_int*>(structure + self.images_at))[0] = images
-        (<wide_int*>(structure + self.rows_at))[0] = rows
-        (<wide_int*>(structure + self.columns_at))[0] = columns
-        # The boxes, their images in the column before, no levels, the maps, the result, no scratch.
-        addresses[0], addresses[1], addresses[2] = table + self.table_item, table, 0
-        addresses[3], addresses[4], addresses[5] = features, out, 0
-        for i in range(ADDRESSES_OF_AVERAGE):
+        for i in range((len(sizes) - 1) // 2):
+            level = <wide_int*>(structure + at.levels) + i * LEVEL_WORDS
+            level[LEVEL_ROWS], level[LEVEL_COLUMNS] = sizes[2 * i + 1], sizes[2 * i + 2]
+            level[LEVEL_FIRST_TILE] = tiles
+            if maps:
+                level[LEVEL_ADDRESS] = <wide_int><size_t>maps[i]
+            if by.tile_rows:
+                tiles += (images * by.maps_of_image * quotient_up(level[LEVEL_ROWS], by.tile_rows)
+                          * quotient_up(level[LEVEL_COLUMNS], by.tile_columns))
+        set_number(structure, at.images, images)
+        set_number(structure, at.boxes, boxes)
+        if by.tasks_of_box:
+            set_number(structure, at.tasks, boxes * by.tasks_of_box)
+        elif by.tile_rows:
+            if by.most_portions:
+                portions = min(tiles, by.most_portions)
+                tally = BYTES_OF_TALLY + (tiles + portions * by.groups) * BYTES_OF_COUNT
+                tally = quotient_up(tally, 16) * 16
+            set_number(structure, at.tasks, (tiles + portions) * by.groups)
+            set_number(structure, at.tiles, tiles)
+            set_number(structure, at.portions, portions)
+            set_number(structure, at.tally_bytes, tally)
+        return tally
+
+    def filled(self, wide_int boxes, tuple sizes, tuple maps=()):
+        """Return the structure for some sizes, for tests."""
+        cdef unsigned long long memory[WORDS_OF_ARGUMENTS]
+        self.fill(<char*>memory, boxes, sizes, maps)
+        return (<char*>memory)[:len(self.structure)]
+
+    cdef int run(self, Kernel kernel, size_t stream, size_t* addresses, int given,
+                 unsigned long long* memory) noexcept:
+        cdef void* arguments[MOST_ADDRESSES + 1]
+        cdef int i
+        for i in range(given):
             arguments[i] = &addresses[i]
-        arguments[ADDRESSES_OF_AVERAGE] = structure
-        return self.launcher(self.function, self.blocks, 1, 1, self.across, self.down, 1,
-                             self.shared, <void*>stream, arguments, NULL) == 0
+        arguments[given] = memory
+        return self.launcher(kernel.function, kernel.blocks, 1, 1, kernel.across, kernel.down, 1,
+                             kernel.shared, <void*>stream, arguments, NULL)
 
 
-cdef class AverageLaunches:
-    """Launches of averages of one map with the same options, by what their grids depend on.
+cdef enum:
+    BYTES_OF_TALLY = 16
+    BYTES_OF_COUNT = 4
+
+
+cdef inline wide_int quotient_up(wide_int number, wide_int by) noexcept:
+    return (number + by - 1) // by
+
+
+cdef Kernel kernel_of(tuple given):
+    cdef Kernel kernel
+    cdef size_t function
+    function, kernel.blocks, kernel.across, kernel.down, kernel.shared = given
+    kernel.function = <void*>function
+    return kernel
+
+
+cdef class KeptLaunches:
+    """Launches of one function of the engine with the same options, by what grids depend on.
 
     Parameters
     ----------
     make : callable
-        Returns a `KernelLaunch` for a kind of arrays, a GPU's number, channels, rows, columns and
-        boxes, the last three rounded up; or None if such calls take the general path.
+        Returns a `CallLaunch` for a kind of arrays, a GPU's number, channels, boxes and the sizes
+        of maps, the last two rounded up; or None if such calls take the general path.
     channels_last : bool
         Whether maps are NHWC.
+    rounds : bool
+        Whether launches are made for rounded sizes of maps.
     """
     cdef object make
-    cdef bint channels_last
+    cdef bint channels_last, rounds
     cdef dict kept
 
-    def __init__(self, make, bint channels_last):
-        self.make, self.channels_last, self.kept = make, channels_last, {}
+    def __init__(self, make, bint channels_last, bint rounds):
+        self.make, self.channels_last, self.rounds, self.kept = make, channels_last, rounds, {}
 
-    def __call__(self, kind, shape, wide_int boxes, int gpu, size_t stream, size_t features,
-                 size_t table, size_t out):
-        """Pool boxes from maps of a shape; return whether it was done."""
+    def prepared(self, kind, int gpu, wide_int boxes, tuple shapes):
+        """Return a `CallLaunch` for maps of such shapes, or None, and their sizes for it."""
         cdef int row = 1 if self.channels_last else 2
-        cdef wide_int images = shape[0]
-        cdef wide_int rows = shape[row]
-        cdef wide_int columns = shape[row + 1]
-        key = (kind, gpu, shape[3 if self.channels_last else 1], rounded_up(rows),
-               rounded_up(columns), rounded_up(boxes))
-        launch = self.kept.get(key, self)
-        if launch is self:
+        shape = shapes[0]
+        cdef list sizes = [shape[0]]
+        channels = shape[3 if self.channels_last else 1]
+        for shape in shapes:
+            sizes.append(shape[row])
+            sizes.append(shape[row + 1])
+        exact = tuple(sizes)
+        key = (kind, gpu, channels, rounded_up(boxes),
+               tuple([rounded_up(size) for size in sizes]) if self.rounds else exact)
+        found = self.kept.get(key, self)
+        if found is self:
             if len(self.kept) >= MOST_KEPT:
                 self.kept.clear()
-            launch = self.kept[key] = self.make(*key)
-        return launch is not None and (<KernelLaunch>launch).launch(
-            stream, boxes, images, rows, columns, features, table, out)
+            found = self.kept[key] = self.make(*key)
+        return found, exact
+
+
+def xla_cuda_handler(addresses):
+    """Return the handler of calls in XLA's programs for a GPU.
+
+    Parameters
+    ----------
+    addresses : tuple of int
+        Those of the driver's functions that `roipool._cuda.driver` names, for all handlers.
+    """
+    cdef size_t[FUNCTIONS_OF_DRIVER] functions
+    cdef int i
+    for i in range(FUNCTIONS_OF_DRIVER):
+        functions[i] = addresses[i]
+    set_cuda_driver(functions)
+    return PyCapsule_New(handler_for_cuda(), "xla._CUSTOM_CALL_TARGET", NULL)
 
 
 def rounded_up(wide_int count):

@@ -198,7 +198,7 @@ class Call:
         result: Any,
         regions: Regions,
         pooling: Pooling,
-        shape: Shape4 | None = None,
+        shapes: Sequence[Shape4] | None = None,
         argmax: Any = None,
         *,
         is_maximum: bool = False,
@@ -206,19 +206,24 @@ class Call:
     ) -> None:
         """Tell who keeps calls how this one was computed, if another can be computed like it.
 
-        That is a call on one map for boxes as the caller gave them, in one table.
+        That is a call for boxes as the caller gave them, in one table; on a host, on one map.
         """
-        form, arrays = self._form, self._arrays
+        form, arrays, own = self._form, self._arrays, self._given_regions
         cuts = _boxes.TABLE_READERS.get(form.read)
-        if cuts is None or regions is not self._given_regions or not is_kept(pooling):
+        is_on_gpu = self.verbs is None and self._device is not None
+        if cuts is None or own is None or regions.boxes is not own.boxes:
             return
         if self._dtype is not None or arrays.get("out") is not None:
             return
-        given = arrays[form.features if shape is None else form.grad_output], arrays[form.boxes]
+        if not (is_on_gpu or (regions is own and is_kept(pooling))):
+            return
+        first = form.features if shapes is None else form.grad_output
+        names = (first, form.boxes, "levels")
+        given = tuple([arrays[name] for name in names if arrays.get(name) is not None])
         results = (result,) if argmax is None else (result, argmax)
-        columns = len(form.columns)
+        columns, of = len(form.columns), None if shapes is None else tuple(shapes)
         kind = {"cuts": cuts, "is_maximum": is_maximum, "returns_argmax": returns_argmax}
-        LAST.call = Computed(results, given, pooling, columns, shape, kind)
+        LAST.call = Computed(results, given, pooling, columns, of, kind, regions)
 
     def _owned(self, regions: Regions) -> Regions:
         """Return regions as arrays of the call's library: those of an empty list are NumPy's."""
@@ -302,8 +307,8 @@ class Call:
             )
         result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
-        if LAST.is_asked_for and self.library is NUMPY:
-            self._record(result, regions, pooling, input_shape)
+        if LAST.is_asked_for:
+            self._record(result, regions, pooling, [input_shape])
         return self._filled(result)
 
     def average_backward_of_maps(
@@ -318,6 +323,8 @@ class Call:
             return self.verbs.average_backward(grad_output, regions, pooling, input_shapes)
         results = [self._result(shape, [grad_output], pooling.layout) for shape in input_shapes]
         self.engine.average_backward(grad_output, regions, pooling, results)
+        if LAST.is_asked_for:
+            self._record(results, regions, pooling, input_shapes)
         return results
 
     def moved_backward_corners(
@@ -367,7 +374,7 @@ class Call:
             argmax = self.engine.maximum(
                 features, regions, pooling, result, return_argmax=return_argmax
             )
-            if LAST.is_asked_for and self.library is NUMPY:
+            if LAST.is_asked_for:
                 kind = {"is_maximum": True, "returns_argmax": return_argmax}
                 self._record(result, regions, pooling, None, argmax, **kind)
             return self._filled(result), argmax
@@ -417,7 +424,7 @@ class Call:
         filled, dtype = None, self._dtype
         if dtype is None:
             dtype = given[0].dtype
-            if dtype.itemsize == 1:  # looking up every dtype would take small calls longer
+            if dtype.kind in "iu":  # looking up every dtype would take small calls longer
                 dtype = POOLED_DTYPES[dtype]
         if self._arrays.get("out") is not None:
             filled = check.output(self.library, tuple(shape), dtype, **self._arrays)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from roipool._boxes import Regions
 from roipool._definitions import BACKWARD_ONLY, BY_BIN, POINTWISE, Definition
 from roipool._layout import Layout, Shape4, channels, groups_of_bins, height_width, pooled_channels
 
@@ -82,23 +83,27 @@ class Computed(NamedTuple):
     results : tuple
         Pooled values and argmax, or the gradient.
     given : tuple
-        The maps or the gradient of pooled values, and the boxes, as the caller gave them.
+        The maps or the gradient of pooled values, the boxes, and their levels if they have any, as
+        the caller gave them.
     pooling : Pooling
         The request.
     columns : int
         Numbers of a box.
-    shape : tuple of int or None
-        The shape of the maps, of a gradient.
+    shapes : tuple of tuple of int or None
+        The shapes of the maps, of a gradient.
     kind : mapping
         The other arguments of `PreparedCall`.
+    regions : Regions
+        The boxes as the engine read them.
     """
 
     results: tuple[Any, ...]
-    given: tuple[Any, Any]
+    given: tuple[Any, ...]
     pooling: Pooling
     columns: int
-    shape: Shape4 | None
+    shapes: tuple[Shape4, ...] | None
     kind: dict[str, bool]
+    regions: Regions
 
 
 class _Last(threading.local):

@@ -55,7 +55,8 @@ AnyArray: TypeAlias = (
 ArrayT = TypeVar("ArrayT", bound=AnyArray)
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
-Bytes: TypeAlias = NDArray[np.uint8] | NDArray[np.int8]  # maps that are pooled to float32
+# Maps that are pooled to float32.
+Integers: TypeAlias = NDArray[np.uint8] | NDArray[np.int8] | NDArray[np.uint16] | NDArray[np.int16]
 Numbers: TypeAlias = AnyArray | ArrayLike
 Boxes: TypeAlias = AnyArray | ArrayLike | Sequence[AnyArray]  # one array, or one for each image
 

@@ -9,6 +9,7 @@ from roipool import _arguments as check
 from roipool._arrays import NUMPY, Array
 from roipool._boxes import VOLUMES, Form, Regions
 from roipool._definitions import Definition, Depth
+from roipool._dtypes import FLOATS
 from roipool._layout import (
     MAP_LAYOUTS,
     Shape5,
@@ -71,9 +72,9 @@ class VolumeCall(Call):
             check.flag("aligned", aligned),
         )
 
-    def forward(self, output_size: Any) -> Result:
-        """Return pooled values."""
-        features = self._volumes()
+    def forward(self, output_size: Any, dtypes: Sequence[str] = FLOATS) -> Result:
+        """Return values pooled from volumes of one of these dtypes."""
+        features = self._volumes(dtypes)
         regions = self.regions(features.shape[0], self.library.dtype(features))
         size = check.size_triple(self._form.size, output_size)
         pooling = self._pooling(features.shape, size)
@@ -105,16 +106,16 @@ class VolumeCall(Call):
 
     def backward_boxes(self) -> Result:
         """Return the gradient with respect to the boxes."""
-        features, form = self._volumes(), self._form
+        features, form = self._volumes(FLOATS), self._form
         gradient, regions, pooling = self._gradient(features.shape)
         check.same_dtype(form.grad_output, gradient, form.features, features)
         grad_output, maps = (merged(each, self._layout) for each in (gradient, features))
         return self.average_backward_boxes(grad_output, [maps], regions, pooling)
 
-    def _volumes(self) -> Array:
+    def _volumes(self, dtypes: Sequence[str]) -> Array:
         """Return the volumes, checked."""
         name = self._form.features
-        return self._mergeable(check.volumes(name, self._arrays[name], self._layout))
+        return self._mergeable(check.volumes(name, self._arrays[name], self._layout, dtypes))
 
     def _mergeable(self, volumes: Array) -> Array:
         """Return volumes that lie in memory as maps do which the library's engine reads."""

@@ -8,6 +8,7 @@ not imported.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
@@ -112,8 +113,8 @@ class Library(Protocol):
     def store_rounded(self, values: Any, out: Any) -> None:
         """Write float32 values to an array of another type; both are in C order on a host.
 
-        Bytes are rounded half to even; those that a byte cannot hold become its least or greatest,
-        and NaN 0.
+        Integers are rounded half to even; what an integer cannot hold becomes its least or
+        greatest, and NaN 0.
         """
 
     def can_be_filled(self, out: Any) -> bool:
@@ -162,6 +163,15 @@ LIBRARY_OF = _Libraries({np.ndarray: NUMPY, list: None, tuple: None})
 _HOST_TYPES = frozenset({np.ndarray, int, float, list, tuple, str})
 
 
+class _Thread(threading.local):
+    """What calls of this thread take beside arrays."""
+
+    takes_numbers = True  # lists of them as arrays, which other libraries' calls do not
+
+
+THREAD = _Thread()
+
+
 def is_lazy(library: Library | None) -> TypeGuard[LazyLibrary]:
     """Return whether the arrays of a library are maps whose values are not known."""
     return hasattr(library, "check_call")
@@ -198,6 +208,8 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
         else:
             parts.append(value)
     if _HOST_TYPES.issuperset(map(type, parts)):  # the usual call on a host
+        if not THREAD.takes_numbers and any(type(part) is not np.ndarray for part in parts):
+            raise TypeError("arrays must be arrays, not lists of numbers")
         return NUMPY, None
     for part in parts:
         library = LIBRARY_OF[type(part)]

@@ -177,7 +177,7 @@ def may_share_memory(first: Any, second: Any) -> bool:
 
 def store_rounded(values: Any, out: Any) -> None:
     """Write float32 values to an array of another type."""
-    if out.dtype.itemsize == 1:
+    if out.dtype.kind in "iu":
         limits, cupy = np.iinfo(out.dtype), xp()
         whole = cupy.clip(cupy.rint(values), float(limits.min), float(limits.max))
         values = cupy.where(whole == whole, whole, 0.0)

@@ -14,6 +14,9 @@ from roipool._boxes import DEVICE_INDEX_TYPES
 # The fields are those of kernels/cuda/call.h, in their order.
 
 
+MAX_LEVELS = 64  # kernels take 4 KB of arguments
+
+
 class AxisCall(NamedTuple):
     """One axis of a call."""
 
@@ -142,7 +145,13 @@ STORAGE = {
     "float32": "float",
     "float64": "double",
 }
-FEATURE_STORAGE = {"uint8": "unsigned char", "int8": "signed char"}  # of others: as pooled values
+# Of other types of features, that of pooled values.
+FEATURE_STORAGE = {
+    "uint8": "unsigned char",
+    "int8": "signed char",
+    "uint16": "unsigned short",
+    "int16": "short",
+}
 INTEGERS = ("int", "wide_int")  # int32, int64
 
 _pack_integer = struct.Struct("=q").pack_into
@@ -168,7 +177,8 @@ class Argument:
         self._bytes = np.array((*call[:-1], levels), structure).tobytes()
         self._offsets = offsets
         self._boxes_at, self._tasks_at = offsets["boxes"], offsets["tasks"]
-        self._addresses_at = range(offsets["levels"], len(self._bytes), LEVEL_TYPE.itemsize)
+        # Where the addresses of several levels' maps lie in the structure.
+        self.addresses_at = range(offsets["levels"], len(self._bytes), LEVEL_TYPE.itemsize)
         self._tasks_of_box = tasks_of_box
         # Without fields: CuPy asks NumPy to describe an argument, which takes 50 us if it has some.
         self._type = np.dtype((np.void, len(self._bytes)))
@@ -180,12 +190,10 @@ class Argument:
         return self._bytes
 
     @property
-    def offsets(self) -> tuple[int, int, int, int, int]:
-        """Where the numbers of boxes, tasks and images, and a map's rows and columns lie in it."""
-        fields, level = self._offsets, self._offsets["levels"]
-        of_level: Any = LEVEL_TYPE.fields
-        rows, columns = level + of_level["rows"][1], level + of_level["columns"][1]
-        return fields["boxes"], fields["tasks"], fields["images"], rows, columns
+    def places(self) -> tuple[int, ...]:
+        """Where those numbers lie in it that a launch may set: see `CallLaunch`."""
+        names = ("images", "boxes", "tasks", "tiles", "portions", "tally_bytes", "levels")
+        return tuple(self._offsets[name] for name in names)
 
     def for_boxes(self, boxes: int, maps: Sequence[int] = ()) -> np.ndarray[Any, Any]:
         """Return an array of one structure; `maps` are the addresses of several levels' maps.
@@ -206,6 +214,6 @@ class Argument:
         if self._tasks_of_box:
             _pack_integer(structure, self._tasks_at, boxes * self._tasks_of_box)
         if maps:
-            for place, address in zip(self._addresses_at, maps, strict=True):
+            for place, address in zip(self.addresses_at, maps, strict=True):
                 _pack_address(structure, place, address)
         return np.frombuffer(structure, self._type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -51,14 +52,15 @@ class Pasting(NamedTuple):
     on_zeros: bool = False
 
     def text(self) -> str:
-        """Return the request as a text, for programs that hold no objects of Python."""
-        return json.dumps(self)
+        """Return all but the size, which may be symbols, for programs without Python objects."""
+        return json.dumps(self[1:])
 
     @staticmethod
-    def of_text(text: str) -> Pasting:
-        """Return the request of a text."""
-        size, rule, frame, origin, *others = json.loads(text)
-        return Pasting(tuple(size), rule, frame, tuple(origin), *others)
+    def of_text(text: str, size: Sequence[int]) -> Pasting:
+        """Return the request of a text and a size."""
+        rows, columns = size
+        rule, frame, origin, *others = json.loads(text)
+        return Pasting((rows, columns), rule, frame, tuple(origin), *others)
 
 
 def masks(name: str, array: Any, dtypes: tuple[str, ...] = MASK_DTYPES) -> tuple[Array, Shape]:
@@ -67,7 +69,7 @@ def masks(name: str, array: Any, dtypes: tuple[str, ...] = MASK_DTYPES) -> tuple
     if dimensions not in (3, 4):
         raise ValueError(f"{name} must have shape (K, h, w) or (K, 1, h, w), got {shape_of(array)}")
     checked = check.float_array(name, array, dtypes, dimensions)
-    shape = flat_shape(name, checked.shape)
+    shape = flat_shape(name, tuple(checked.shape))
     return checked.reshape(shape), tuple(checked.shape[1:-2])
 
 
@@ -76,12 +78,11 @@ def shape_of(array: Any) -> Shape:
     return tuple(array.shape)
 
 
-def flat_shape(name: str, shape: Any) -> tuple[int, int, int]:
-    """Return the shape of masks as (K, h, w)."""
-    sizes = check.whole_sizes(name, shape)
+def flat_shape(name: str, sizes: Shape) -> tuple[int, int, int]:
+    """Return the shape of masks as (K, h, w); in programs of any size, sizes are symbols."""
     if len(sizes) not in (3, 4) or sizes[1:-2] not in ((), (1,)):
         raise ValueError(f"{name} must have shape (K, h, w) or (K, 1, h, w), got {shown(sizes)}")
-    if max(sizes[-2:]) > check.MAX_AXIS:
+    if any(type(size) is int and size > check.MAX_AXIS for size in sizes[-2:]):
         raise ValueError(
             f"{name}: height and width must be at most {check.MAX_AXIS}, got {shown(sizes)}"
         )

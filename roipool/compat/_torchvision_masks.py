@@ -32,7 +32,8 @@ def _expanded(boxes: Any, cells: int, frame: int) -> Array:
     if check.dtype_of(table) != check.FLOAT64:
         table = check.cast(table, check.FLOAT32)
     xp, real = conventions.library_of(table).xp(), conventions.scalar_of(table)
-    half, scale = real(0.5), real((cells + 2 * frame) / cells)
+    growth = (cells + 2 * frame) / cells
+    half, scale = real(0.5), real(growth) if type(growth) is float else growth  # or a symbol
     with np.errstate(all="ignore"):
         reach = (table[:, 2:] - table[:, :2]) * half * scale
         middle = (table[:, 2:] + table[:, :2]) * half

@@ -20,7 +20,7 @@ from roipool import _arguments as check
 from roipool import _boxes
 from roipool._arrays import Array, is_array
 from roipool._definitions import Definition
-from roipool._dtypes import BYTES, FLOATS_AND_BYTES, dtype_name
+from roipool._dtypes import FLOATS_AND_INTEGERS, INTEGERS, dtype_name
 from roipool._errors import shortened, shown
 from roipool._front_ends import for_every_array
 from roipool._gradients import publishes_gradient
@@ -34,17 +34,17 @@ _BOX_GRADIENT = Definition("tensorflow_crop_gradient")
 _GRADIENT_TYPES = ("float16", "float32", "float64")
 
 
-def _in_float32(name: str, array: Any, *, keeps_bytes: bool = False) -> Array:
+def _in_float32(name: str, array: Any, *, keeps_integers: bool = False) -> Array:
     """Convert any real array to float32, as TensorFlow converts pixels before interpolation.
 
-    Engines can also convert bytes, pixel by pixel.
+    Engines can also convert small integers, pixel by pixel.
     """
     if not is_array(array):
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {type(array).__name__}")
     dtype = check.dtype_of(array)
     if dtype.kind not in "fiu":
         raise TypeError(f"{name} must hold real numbers, got dtype {shortened(str(dtype))}")
-    if keeps_bytes and dtype_name(dtype) in BYTES:
+    if keeps_integers and dtype_name(dtype) in INTEGERS:
         return array
     return check.cast(array, check.FLOAT32)
 
@@ -95,8 +95,8 @@ def crop_and_resize(
             [6., 8.]]], dtype=float32)
     """
     with Call(_boxes.CROPS, image=image, boxes=boxes, box_indices=box_indices) as call:
-        pixels = _in_float32("image", image, keeps_bytes=True)
-        maps = check.features("image", pixels, "NHWC", FLOATS_AND_BYTES)
+        pixels = _in_float32("image", image, keeps_integers=True)
+        maps = check.features("image", pixels, "NHWC", FLOATS_AND_INTEGERS)
         pooling = Pooling(
             _definition(method),
             check.size_pair("crop_size", crop_size),

@@ -23,13 +23,13 @@ from roipool import _arguments as check
 from roipool import _cpu
 from roipool._arrays import NUMPY
 from roipool._boxes import Regions
-from roipool._dtypes import BYTES, dtype_name, real_dtype
+from roipool._dtypes import INTEGERS, dtype_name, real_dtype
 from roipool._layout import Shape4, cells
 from roipool._levels import levels_by_area
 from roipool._masks.request import Pasting
 from roipool._request import Pooling
 from roipool.jax import _namespace
-from roipool.jax._primitives import bind
+from roipool.jax._primitives import bind, equally_varying
 from roipool.jax._transport import Request, on_host
 
 Array = Any
@@ -234,11 +234,12 @@ class _Verbs:
         kind = jax.ShapeDtypeStruct(shape, dtype)
         constant = _without_derivative(OPERATION.get())
         given = [constant(jnp.asarray(each)) for each in arrays]
-        return on_host(compute, [kind], *given, method="sequential")[0]
+        (found,) = on_host(compute, [kind], *given, method="sequential")
+        return equally_varying([found, *given])[0]
 
     def rounded(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
-        if dtype_name(dtype) in BYTES:
+        if dtype_name(dtype) in INTEGERS:
             limits = jnp.iinfo(dtype)
             values = jnp.rint(jnp.clip(jnp.nan_to_num(values), limits.min, limits.max))
         return values.astype(dtype)

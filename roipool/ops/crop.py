@@ -12,9 +12,10 @@ import numpy as np
 from roipool import _arguments as check
 from roipool._arrays import LIBRARY_OF, NUMPY, Array
 from roipool._box_forms import FORMS
-from roipool._dtypes import BYTES, FLOATS, dtype_name
+from roipool._dtypes import FLOATS, INTEGERS, dtype_name
 from roipool._errors import shown
 from roipool._front_ends import for_every_array
+from roipool._gradients import composed
 from roipool._layout import Layout
 from roipool._settings import get_num_threads
 from roipool._types import Numbers
@@ -26,9 +27,7 @@ Size: TypeAlias = tuple[int, int]  # rows and columns
 
 BOX_FORMATS: tuple[BoxFormat, ...] = ("xyxy", "yxyx", "xywh", "cxcywh", "yolo")
 LAYOUTS: tuple[PictureLayout, ...] = ("HWC", "CHW")
-# Their values are exact in float32, which computes them.
-CONVERTED = ("uint16", "int16", "bool")
-PIXELS = (*FLOATS, *BYTES, *CONVERTED)
+PIXELS = (*FLOATS, *INTEGERS, "bool")
 FARTHEST = 2**31  # pixels from the picture's corner
 CROPS_OF_TASK = 64
 
@@ -56,6 +55,7 @@ class _Crop(NamedTuple):
 
 
 @for_every_array
+@composed
 def crop(
     picture: Any,
     boxes: Numbers | Sequence[Numbers],
@@ -329,29 +329,24 @@ class _Maker(NamedTuple):
             return piece
         library = LIBRARY_OF[type(piece)] or NUMPY
         kind = _kind(piece)
-        is_converted = kind in CONVERTED
-        maps = library.astype(piece, np.dtype(np.float32)) if is_converted else piece
-        axes: Any = {2: (None, None), 3: (None,)}[len(maps.shape)]
-        is_last = len(maps.shape) == 3 and self.layout == "HWC"
+        axes: Any = {2: (None, None), 3: (None,)}[len(piece.shape)]
+        is_last = len(piece.shape) == 3 and self.layout == "HWC"
         order: Layout = "NHWC" if is_last else "NCHW"
         with _device(piece):
             # CuPy has no `owned` of its own: engines take any array of its.
             own = library.owned if library.engine is None else library.xp().asarray
             crops = crop_and_resize(
-                maps[axes],
+                piece[axes],
                 own(np.array([_fractions(given.window.size, size)])),
                 own(np.zeros(1, np.int64)),
                 size,
                 antialias=self.antialias,
                 border="edge",
                 layout=order,
-                dtype=kind if kind in BYTES else None,
+                dtype=kind if kind in INTEGERS else None,
             )
-        values = crops[0, 0] if len(maps.shape) == 2 else crops[0]
-        if not is_converted:
-            return values
-        whole = values >= 0.5 if kind == "bool" else library.xp().rint(values)
-        return library.astype(whole, np.dtype(kind))
+        values = crops[0, 0] if len(piece.shape) == 2 else crops[0]
+        return values >= 0.5 if kind == "bool" else values
 
     def _cut(self, picture: Array, window: Window) -> Array:
         """Return the pixels of a window, with the filling where it is outside of the picture."""

@@ -12,11 +12,11 @@ from roipool import _arguments as check
 from roipool import _boxes
 from roipool._boxes import CROPS
 from roipool._definitions import Definition
-from roipool._dtypes import FLOATS_AND_BYTES
+from roipool._dtypes import FLOATS_AND_INTEGERS
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call
-from roipool._types import AnyArray, ArrayT, Border, Bytes, Method, Numbers, PooledDType
+from roipool._types import AnyArray, ArrayT, Border, Integers, Method, Numbers, PooledDType
 
 METHODS: dict[Method, Definition] = {
     "bilinear": Definition("crop_bilinear"),
@@ -37,7 +37,7 @@ def definition(method: str, antialias: bool, border: str) -> Definition:
 
 @overload
 def crop_and_resize(
-    features: Bytes,
+    features: Integers,
     boxes: Numbers,
     box_indices: Numbers,
     crop_size: int | Sequence[int],
@@ -52,7 +52,7 @@ def crop_and_resize(
 ) -> NDArray[np.float32]: ...
 @overload
 def crop_and_resize(
-    features: Bytes,
+    features: Integers,
     boxes: Numbers,
     box_indices: Numbers,
     crop_size: int | Sequence[int],
@@ -132,7 +132,7 @@ def crop_and_resize(
     -------
     ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
-        or float32 for uint8 and int8, or `dtype`.
+        or float32 for integers, or `dtype`.
 
     See Also
     --------
@@ -197,7 +197,7 @@ def crop_and_resize(
             crop_size,
             layout,
             filling,
-            dtypes=FLOATS_AND_BYTES,
+            dtypes=FLOATS_AND_INTEGERS,
             dtype=dtype,
         )
         return call.average([maps], regions, pooling)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._definitions import Definition
-from roipool._dtypes import FLOATS_AND_BYTES
+from roipool._dtypes import FLOATS_AND_INTEGERS
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call
 from roipool._request import MaxRules
-from roipool._types import AnyArray, ArrayT, Boxes, Bytes, Mode, Numbers, PooledDType, ScalarT
+from roipool._types import AnyArray, ArrayT, Boxes, Integers, Mode, Numbers, PooledDType, ScalarT
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 # A sample outside the map takes part in a maximum, as in mmcv.
@@ -36,7 +36,7 @@ def definition(
 
 @overload
 def roi_align(
-    features: Bytes,
+    features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
@@ -52,7 +52,7 @@ def roi_align(
 ) -> NDArray[np.float32]: ...
 @overload
 def roi_align(
-    features: Bytes,
+    features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
@@ -84,7 +84,7 @@ def roi_align(
 ) -> ArrayT: ...
 @overload
 def roi_align(
-    features: Bytes,
+    features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
@@ -156,8 +156,8 @@ def roi_align(
     ----------
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32, float64, uint8
-        or int8.
+        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64; or pictures and
+        scans of uint8, int8, uint16, int16 or bool, which are pooled to float32.
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
@@ -181,8 +181,8 @@ def roi_align(
     return_argmax : bool
         With ``mode="max"``: also return the argmax, which the backward needs.
     dtype : str or dtype, optional
-        Output dtype of uint8 and int8 features: float16, bfloat16, float32 (the default), float64,
-        or the features' own. Values are computed in float32; bytes are then rounded half to even,
+        Output dtype of integer features: float16, bfloat16, float32 (the default), float64, or
+        the features' own. Values are computed in float32; integers are then rounded half to even,
         and limited to what they can hold, with 0 for NaN. Other features have only their own.
     out : ndarray, optional
         Array for the pooled values, with the shape and dtype of the result.
@@ -191,7 +191,7 @@ def roi_align(
     -------
     pooled : ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
-        or float32 for uint8 and int8, or `dtype`.
+        or float32 for integers, or `dtype`.
         A bin without samples (an empty box with an adaptive grid) is 0. A maximum ignores NaN
         samples; a bin with only NaN samples is -inf.
     argmax : ndarray of int32
@@ -237,7 +237,7 @@ def roi_align(
         if is_average and want_argmax:
             raise ValueError("return_argmax must be False with mode='avg': an average has none")
         maps, regions, pooling = call.checked_forward(
-            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_BYTES, dtype=dtype
+            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_INTEGERS, dtype=dtype
         )
         if is_average:
             return call.average([maps], regions, pooling)

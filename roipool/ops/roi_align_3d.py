@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._definitions import Definition
+from roipool._dtypes import FLOATS_AND_INTEGERS
 from roipool._front_ends import by_front_end
 from roipool._layout import VolumeLayout
 from roipool._types import AnyArray, ArrayT, Boxes, Numbers
@@ -56,7 +57,8 @@ def roi_align_3d(
     ----------
     features : ndarray
         Volumes, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, D, H, W) or, with
-        ``layout="NDHWC"``, (N, D, H, W, C); float16, bfloat16, float32 or float64.
+        ``layout="NDHWC"``, (N, D, H, W, C); float16, bfloat16, float32 or float64, or scans of
+        int16, uint16, int8, uint8 or bool, which are pooled to float32.
     rois : array_like
         Boxes in voxels of the image: shape (K, 7) with rows batch index, x1, y1, z1, x2, y2, z2;
         or (K, 6) without the index and `batch_indices`; or a sequence of N arrays of shape (L, 6),
@@ -83,7 +85,8 @@ def roi_align_3d(
     -------
     ndarray
         Shape (K, C, depth, rows, columns), or (K, depth, rows, columns, C) for NDHWC, in the
-        features' dtype. A bin without samples (an empty box with an adaptive grid) is 0.
+        features' dtype, or float32 for integers. A bin without samples (an empty box with an
+        adaptive grid) is 0.
 
     See Also
     --------
@@ -108,7 +111,7 @@ def roi_align_3d(
     """
     arrays = {"features": features, "rois": rois, "batch_indices": batch_indices, "out": out}
     with VolumeCall(layout, (spatial_scale, sampling_ratio, aligned), **arrays) as call:
-        return call.forward(output_size)
+        return call.forward(output_size, FLOATS_AND_INTEGERS)
 
 
 @by_front_end

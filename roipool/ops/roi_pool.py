@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from roipool import _arguments as check
 from roipool._definitions import Definition
-from roipool._dtypes import FLOATS_AND_BYTES
+from roipool._dtypes import FLOATS_AND_INTEGERS
 from roipool._front_ends import by_front_end
 from roipool._layout import Layout
 from roipool._pooling import Call
 from roipool._request import MaxRules
-from roipool._types import AnyArray, ArrayT, Boxes, Bytes, Numbers, PooledDType, ScalarT
+from roipool._types import AnyArray, ArrayT, Boxes, Integers, Numbers, PooledDType, ScalarT
 
 RULES = MaxRules(argmax_is_cell=True)
 
@@ -27,7 +27,7 @@ def definition(spatial_scale: float) -> Definition:
 
 @overload
 def roi_pool(
-    features: Bytes,
+    features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
@@ -40,7 +40,7 @@ def roi_pool(
 ) -> NDArray[np.float32]: ...
 @overload
 def roi_pool(
-    features: Bytes,
+    features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
@@ -66,7 +66,7 @@ def roi_pool(
 ) -> ArrayT: ...
 @overload
 def roi_pool(
-    features: Bytes,
+    features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
     spatial_scale: float = ...,
@@ -133,7 +133,7 @@ def roi_pool(
     -------
     pooled : ndarray
         Shape (K, C, rows, columns), or (K, rows, columns, C) for NHWC, in the features' dtype,
-        or float32 for uint8 and int8, or `dtype`.
+        or float32 for integers, or `dtype`.
         A bin without cells is 0. NaN cells are ignored; a bin with only NaN cells is -inf.
     argmax : ndarray
         Only with `return_argmax`. Same shape, int32 (int64 if H*W exceeds 2**31 - 1): the index
@@ -164,7 +164,7 @@ def roi_pool(
         want_argmax = check.flag("return_argmax", return_argmax)
         placed = definition(spatial_scale)
         maps, regions, pooling = call.checked_forward(
-            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_BYTES, dtype=dtype
+            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_INTEGERS, dtype=dtype
         )
         pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
         return (pooled, argmax) if want_argmax else pooled

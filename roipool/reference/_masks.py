@@ -82,9 +82,8 @@ def _is_cell(row: int, column: int, shape: Sequence[int]) -> bool:
     return 0 <= row < shape[0] and 0 <= column < shape[1]
 
 
-def _masks(masks: Array) -> Floats:
-    values = np.asarray(masks).astype(np.float64)
-    return values.reshape(values.shape[0], *values.shape[-2:])
+def _floats(array: Array) -> Floats:
+    return np.asarray(array).astype(np.float64)
 
 
 def _boxes(boxes: Array) -> list[list[float]]:
@@ -101,16 +100,18 @@ def paste_masks(
     frame: int = 0,
     coordinate_dtype: DType = np.float64,
 ) -> Floats:
-    """Return each mask in a picture of its own; (K, rows, columns)."""
-    values, size, real = _masks(masks), as_pair(image_size), as_real(coordinate_dtype)
-    result = np.zeros((len(values), *size))
+    """Return each mask in a picture of its own; (K, rows, columns), or (K, C, rows, columns)."""
+    values, size, real = _floats(masks), as_pair(image_size), as_real(coordinate_dtype)
+    result = np.zeros((*values.shape[:-2], *size))
     for mask, box in enumerate(_boxes(boxes)):
         cells = values[mask]
-        for y, x, down, along in _pixels(box, cells.shape, size, rule, frame, real):
+        shape = cells.shape[-2:]
+        for y, x, down, along in _pixels(box, shape, size, rule, frame, real):
             for row, by_row, _ in _weights(down):
                 for column, by_column, _ in _weights(along):
-                    if _is_cell(row, column, cells.shape) and by_row * by_column != 0:
-                        result[mask, y, x] += by_row * by_column * cells[row, column]
+                    if _is_cell(row, column, shape) and by_row * by_column != 0:
+                        value = by_row * by_column * cells[..., row, column]
+                        result[mask, ..., y, x] += value
     return result
 
 
@@ -124,33 +125,33 @@ def paste_masks_backward(
     coordinate_dtype: DType = np.float64,
 ) -> Floats:
     """Return the gradient with respect to the masks."""
-    gradients, real = _masks(grad_output), as_real(coordinate_dtype)
-    shape = masks_shape[-2], masks_shape[-1]
-    result = np.zeros((len(gradients), *shape))
+    gradients, real = _floats(grad_output), as_real(coordinate_dtype)
+    shape, size = (masks_shape[-2], masks_shape[-1]), gradients.shape[-2:]
+    result = np.zeros(tuple(masks_shape))
     for mask, box in enumerate(_boxes(boxes)):
-        size = gradients.shape[1:]
         for y, x, down, along in _pixels(box, shape, size, rule, frame, real):
             for row, by_row, _ in _weights(down):
                 for column, by_column, _ in _weights(along):
                     if _is_cell(row, column, shape):
-                        result[mask, row, column] += by_row * by_column * gradients[mask, y, x]
-    return result.reshape(tuple(masks_shape))
+                        each = by_row * by_column * gradients[mask, ..., y, x]
+                        result[mask, ..., row, column] += each
+    return result
 
 
 def paste_masks_backward_boxes(
     grad_output: Array, masks: Array, boxes: Array, *, coordinate_dtype: DType = np.float64
 ) -> Floats:
     """Return the gradient with respect to the boxes; (K, 4)."""
-    gradients, values, real = _masks(grad_output), _masks(masks), as_real(coordinate_dtype)
-    result = np.zeros((len(values), 4))
+    gradients, values, real = _floats(grad_output), _floats(masks), as_real(coordinate_dtype)
+    result, shape, size = np.zeros((len(values), 4)), values.shape[-2:], gradients.shape[-2:]
     for mask, box in enumerate(_boxes(boxes)):
-        cells, size = values[mask], gradients.shape[1:]
-        for y, x, down, along in _pixels(box, cells.shape, size, "faded", 0, real):
+        cells = values[mask]
+        for y, x, down, along in _pixels(box, shape, size, "faded", 0, real):
             for row, by_row, row_slope in _weights(down):
                 for column, by_column, column_slope in _weights(along):
-                    if not _is_cell(row, column, cells.shape):
+                    if not _is_cell(row, column, shape):
                         continue
-                    each = gradients[mask, y, x] * cells[row, column]
+                    each = (gradients[mask, ..., y, x] * cells[..., row, column]).sum()
                     for end in range(2):
                         result[mask, 2 * end] += each * by_row * column_slope * along.moves[end]
                         result[mask, 2 * end + 1] += each * row_slope * by_column * down.moves[end]

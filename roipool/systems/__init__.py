@@ -21,6 +21,7 @@ from roipool.systems import (
     core,
     detectron2,
     maskrcnn_benchmark,
+    masks,
     medicaldetectiontoolkit,
     medvision,
     megengine,
@@ -77,6 +78,7 @@ _MODULES = (
     paddle,
     precise_roi_pooling,
     rotated,
+    masks,
 )
 
 

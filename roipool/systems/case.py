@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from roipool._dtypes import BYTES, POOLED_DTYPES
+from roipool._dtypes import INTEGERS, POOLED_DTYPES
 
 Array: TypeAlias = NDArray[Any]
 
@@ -161,7 +161,7 @@ def in_layout(array: Array, layout: str) -> Array:
 @cache
 def dtypes() -> dict[str, np.dtype[Any]]:
     """Return the types of features by name; bfloat16 needs ml_dtypes."""
-    known = {name: np.dtype(name) for name in ("float32", "float16", "float64", *BYTES)}
+    known = {name: np.dtype(name) for name in ("float32", "float16", "float64", *INTEGERS)}
     with contextlib.suppress(ModuleNotFoundError):
         known["bfloat16"] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
     return known
@@ -174,9 +174,9 @@ def pooled_dtype(dtype: str) -> str:
 
 
 def held(numbers: Array, dtype: str) -> Array:
-    """Return the numbers of a type nearest to some; of bytes, those within their range."""
+    """Return the numbers of a type nearest to some; of integers, those within their range."""
     kind = dtypes()[dtype]
-    if dtype in BYTES:
+    if dtype in INTEGERS:
         limits = np.iinfo(kind)
         numbers = np.nan_to_num(numbers).clip(limits.min, limits.max).round()
     with np.errstate(over="ignore"):

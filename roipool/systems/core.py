@@ -7,6 +7,7 @@ from typing import Any
 
 from roipool._boxes import CORNERS, CROPS, DEFORMED, DEFORMED_BY_CLASS, ROTATED
 from roipool._definitions import OPS, TRAITS, VOLUME_OPS, Op, Variant
+from roipool._dtypes import INTEGERS
 from roipool.reference import (
     CROP_AND_RESIZE,
     DEFORMABLE_PS_ROI_POOL,
@@ -198,5 +199,7 @@ VOLUMES = _VOLUME._replace(
 SYSTEMS = {
     **{name: _row(name, *VARIANTS[name]) for name in {**_COMPARED, **VARIANTS}},
     "multilevel_roi_align": _PYRAMID._replace(oracle=Oracle(LEVELS, pyramids.with_levels_by_area)),
-    "roi_align_3d": _VOLUME._replace(compared={shown_name("roi_align_3d"): _COMPARED_VOLUME}),
+    "roi_align_3d": _VOLUME._replace(
+        dtypes=(*DTYPES, *INTEGERS), compared={shown_name("roi_align_3d"): _COMPARED_VOLUME}
+    ),
 }

@@ -128,6 +128,9 @@ class System(NamedTuple):
     is_volume : bool
         Whether the case's maps are volumes, its rows those of all planes: see
         `roipool.systems.volumes`.
+    masks : {"", "pasted", "cut"}
+        Whether features are masks, of one channel: pasted into a picture for each box, or cut out
+        of pictures. See `roipool.systems.masks`.
     argmax_is_of_batch : bool
         Whether an argmax is an index into the whole batch; results hold indices into single maps.
     mixes_gradients : bool
@@ -180,6 +183,7 @@ class System(NamedTuple):
     is_position_sensitive: bool = False
     pyramid: Callable[[list[Any]], Any] | None = None
     is_volume: bool = False
+    masks: str = ""
     argmax_is_of_batch: bool = False
     mixes_gradients: bool = False
     oracle: Oracle | None = None

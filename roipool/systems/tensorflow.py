@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roipool._dtypes import BYTES
+from roipool._dtypes import INTEGERS
 from roipool.reference import CROP_AND_RESIZE
 from roipool.systems import boxes, core
 from roipool.systems.oracles import CROP
@@ -31,7 +31,7 @@ _CROP = System(
     options=("extrapolation_value",),
     samples="one",
     boxes=boxes.fractions,
-    dtypes=("float32", *BYTES),
+    dtypes=("float32", *INTEGERS),
     layouts=("NHWC",),
     finite=True,
     names={"image": "features", "grads": "grad_output", "image_size": "input_shape"},

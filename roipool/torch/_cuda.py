@@ -12,13 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from roipool._request import Pooling
-
-Kind = tuple[np.dtype[Any], np.dtype[Any]]
 
 ROCM = "roipool's kernels are for NVIDIA GPUs; this PyTorch is made for AMD's (ROCm)"
 
@@ -108,102 +103,3 @@ class Cuda:
 
 
 CUDA = Cuda()
-
-
-# ---- Small calls
-
-
-def _kind(maps: type, boxes: torch.dtype) -> tuple[Kind, torch.dtype]:
-    return (np.dtype(maps), np.dtype(str(boxes).removeprefix("torch."))), boxes
-
-
-# NumPy's types of maps and boxes, and torch's of boxes.
-KINDS = {
-    torch.float16: _kind(np.float16, torch.float32),
-    torch.bfloat16: _kind(np.int16, torch.float32),
-    torch.float32: _kind(np.float32, torch.float32),
-    torch.float64: _kind(np.float64, torch.float64),
-}
-
-
-class SmallAverage:
-    """Pools CUDA tensors by an average of one map, whose options are prepared.
-
-    As ``roipool._cuda.kept.SmallAverage`` does for arrays, on torch's current stream.
-
-    Parameters
-    ----------
-    pooling : Pooling
-        The request, whatever its layout.
-    columns : int
-        Numbers of a box.
-    cuts : bool
-        Whether batch indices are cut to whole numbers.
-    """
-
-    def __init__(self, pooling: Pooling, columns: int, *, cuts: bool) -> None:
-        self._pooling, self._columns, self._cuts = pooling, columns, cuts
-        self._launches: dict[str, Any] = {}
-
-    def __call__(self, features: Tensor, rois: Tensor) -> Tensor | None:
-        """Return pooled values, or None if the call needs the general path."""
-        kind = KINDS.get(features.dtype)
-        if kind is None or rois.dtype is not kind[1] or not is_readable(rois):
-            return None
-        gpu, shape, table = features.get_device(), features.shape, rois.shape
-        if len(shape) != 4 or len(table) != 2 or table[1] != self._columns + 1:
-            return None
-        if rois.get_device() != gpu or current_device() != gpu or not rois.is_contiguous():
-            return None
-        boxes, size = table[0], self._pooling.output_size
-        if features.is_contiguous():
-            layout, stored = "NCHW", shape
-            pooled = features.new_empty(boxes, shape[1], *size)  # faster than of a tuple
-        elif features.is_contiguous(memory_format=torch.channels_last):
-            layout, stored = "NHWC", (shape[0], shape[2], shape[3], shape[1])
-            pooled = features.new_empty(boxes, *size, shape[1]).permute(0, 3, 1, 2)
-        else:
-            return None
-        if not is_readable(features):
-            return None
-        launches = self._launches.get(layout) or self._prepared(layout)
-        done = launches(
-            kind[0],
-            stored,
-            boxes,
-            gpu,
-            current_stream(gpu),
-            features.data_ptr(),
-            rois.data_ptr(),
-            pooled.data_ptr(),
-        )
-        return pooled if done else None
-
-    def _prepared(self, layout: Any) -> Any:
-        """Return the launches for maps in a layout."""
-        CUDA.engine()  # an error of it says what is missing
-        from roipool._cuda.kept import average_launches
-
-        pooling = self._pooling._replace(layout=layout)
-        found = average_launches(pooling, self._columns, cuts=self._cuts)
-        return self._launches.setdefault(layout, found)
-
-
-def current_device() -> int:
-    """Return the number of the current GPU."""
-    number: int = torch._C._cuda_getDevice()
-    return number
-
-
-def current_stream(gpu: int) -> int:
-    """Return the driver's handle of torch's current stream on a GPU."""
-    handle: int = torch._C._cuda_getCurrentRawStream(gpu)
-    return handle
-
-
-def is_readable(tensor: Tensor) -> bool:
-    """Return whether a plain tensor's memory has not been freed, and is read as it is."""
-    if tensor.is_neg() or tensor.is_nested:
-        return False
-    end = tensor.storage_offset() + tensor.numel()
-    return bool(end * tensor.element_size() <= tensor.untyped_storage().nbytes())

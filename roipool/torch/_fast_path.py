@@ -2,20 +2,22 @@
 
 It computes most calls as the kernels do: averages of contiguous maps, of boxes in one table of the
 type of the computation. Any other call, and any call with an error, takes the usual way. CUDA
-tensors have a fast path of their own, in ``_cuda``.
+tensors have a fast path of their own, in ``_launches``.
 """
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor, get_num_threads
 
 from roipool._cpu import PreparedCall
 from roipool._request import Pooling, is_kept
-from roipool.torch._cuda import SmallAverage
 from roipool.torch._families import Settings, pooling_of
+from roipool.torch._launches import Boxes, pooled, verb_of
+from roipool.torch._memory import is_channels_last
 
 # Types of maps, with their names for the engine and the type of a table of boxes.
 TYPES = {
@@ -31,14 +33,15 @@ class FastAverage:
 
     def __init__(self, pooling: Pooling, columns: int, *, cuts: bool = False) -> None:
         self._prepared = PreparedCall(pooling, columns, cuts=cuts)
-        self._on_gpu = SmallAverage(pooling, columns, cuts=cuts)
+        self._pooling, self._cuts = pooling, cuts
+        self._on_gpu: dict[bool, Any] = {}  # launches, by whether maps are channels last
         self._columns = columns + 1
         self._size = pooling.output_size
 
     def __call__(self, features: Tensor, rois: Tensor) -> Tensor | None:
         """Return pooled values, or None if the call needs the usual path."""
         if features.is_cuda and features.get_device() >= 0:  # which a subclass may only say
-            return self._on_gpu(features, rois)
+            return self.on_gpu(features, rois)
         types = TYPES.get(features.dtype)
         if types is None or rois.dtype is not types[1]:
             return None
@@ -59,6 +62,15 @@ class FastAverage:
             get_num_threads(),
         )
         return pooled if done else None
+
+    def on_gpu(self, features: Tensor, rois: Tensor) -> Tensor | None:
+        """Return pooled values of CUDA tensors, or None if the call needs the usual path."""
+        last = is_channels_last(features)
+        verb = self._on_gpu.get(last)
+        if verb is None:
+            pooling = self._pooling._replace(layout="NHWC" if last else "NCHW")
+            verb = self._on_gpu[last] = verb_of("average", pooling)
+        return pooled(verb, Boxes(rois, None, None, self._cuts), (features,))
 
 
 @functools.lru_cache(maxsize=1024)

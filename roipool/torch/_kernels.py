@@ -21,9 +21,9 @@ from roipool._request import Pooling, check_sizes, pooled_shape
 from roipool.torch._families import Settings, pooling_of
 from roipool.torch._fast_path import fast_average
 from roipool.torch._memory import (
-    BYTES,
     FLOATS,
     INTEGERS,
+    MAP_INTEGERS,
     Bridge,
     are_channels_last,
     as_stored,
@@ -41,14 +41,14 @@ def check_tensors(
     boxes: Tensor,
     indices: Tensor | None,
     *,
-    takes_bytes: bool = False,
+    takes_integers: bool = False,
 ) -> None:
     """Check types and devices of boxes, and of the maps or pooled values of a given name."""
-    are_bytes = takes_bytes and maps.dtype in BYTES
-    if not (maps.dtype in FLOATS or are_bytes) or maps.dim() != 4:
+    are_integers = takes_integers and maps.dtype in MAP_INTEGERS
+    if not (maps.dtype in FLOATS or are_integers) or maps.dim() != 4:
         allowed = "float16, bfloat16, float32 or float64"
-        if takes_bytes:
-            allowed += ", or uint8 or int8"
+        if takes_integers:
+            allowed += ", or uint8, int8, uint16 or int16"
         raise TypeError(
             f"{name} must be a (N, C, H, W) tensor of dtype {allowed}, "
             f"got {maps.dtype} of shape {tuple(maps.shape)}"
@@ -83,7 +83,7 @@ def check_features(
 ) -> dict[str, Tensor]:
     """Check maps and boxes; return the maps by the names that errors give them."""
     if not settings.family.is_pyramid:
-        check_tensors("features", maps[0], boxes, indices, takes_bytes=of_forward)
+        check_tensors("features", maps[0], boxes, indices, takes_integers=of_forward)
         return {"features": maps[0]}
     if not maps:
         raise ValueError("features must hold one map at least, got none")

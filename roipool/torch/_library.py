@@ -18,7 +18,7 @@ from torch import _C, Tensor
 
 from roipool import _cpu, _levels
 from roipool._boxes import Regions
-from roipool._dtypes import BYTES, numpy_dtype
+from roipool._dtypes import INTEGERS, numpy_dtype
 from roipool._layout import Layout, Shape4, nchw_view, nhwc_view
 from roipool._masks.request import Pasting
 from roipool._request import Pooling
@@ -280,12 +280,12 @@ class _Verbs:
         is_recorded = own.is_floating_point and torch.is_grad_enabled()
         if is_recorded and any(each.requires_grad for each in arrays):
             raise TypeError("tensors must not require a gradient here: detach them")
-        return filled_rows(function, request.text(), shape, own, arrays)
+        return filled_rows(function, request, shape, own, arrays)
 
     def rounded(self, values: Tensor, dtype: np.dtype[Any]) -> Tensor:
         """Return pooled values in another dtype, as ``Library.store_rounded`` does."""
         own = tensor_dtype(dtype)
-        if dtype.name in BYTES:
+        if dtype.name in INTEGERS:
             limits = torch.iinfo(own)
             values = values.nan_to_num().clamp(limits.min, limits.max).round()
         return values.to(own)

@@ -20,7 +20,8 @@ CHANNELS_LAST = torch.channels_last
 
 # Types of features; boxes may have any of these, or be integers.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-BYTES = (torch.uint8, torch.int8)  # of features that are pooled to float32
+# Of features that are pooled to float32.
+MAP_INTEGERS = (torch.uint8, torch.int8, torch.uint16, torch.int16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -157,10 +158,10 @@ def as_stored(maps: Tensor, channels_last: bool) -> Tensor:
 def empty_maps(shape: Sequence[int], like: Tensor, channels_last: bool) -> Tensor:
     """Return new maps, (N, C, H, W), with the dtype and on the device of `like`.
 
-    Beside bytes they are float32.
+    Beside integers they are float32.
     """
     dtype = like.dtype
-    if dtype in BYTES:
+    if dtype in MAP_INTEGERS:
         dtype = torch.float32
     elif not channels_last:
         return like.new_empty(*shape)  # faster than of a tuple

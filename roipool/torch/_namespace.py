@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from roipool._dtypes import FLOATS_AND_BYTES, dtype_name
+from roipool._dtypes import FLOATS_AND_INTEGERS, dtype_name
 
 DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name)
-    for name in (*FLOATS_AND_BYTES, "bool", "int16", "int32", "int64", "uint16", "uint32", "uint64")
+    for name in (*FLOATS_AND_INTEGERS, "bool", "int32", "int64", "uint32", "uint64")
 }
 
 

@@ -15,9 +15,10 @@ import torch
 from torch.autograd import forward_ad
 
 from roipool._errors import with_name
+from roipool.torch import _launches
 from roipool.torch._cuda import CUDA
 from roipool.torch._families import FAMILIES, VERBS, Family
-from roipool.torch._kernels import KERNELS, average, small_average
+from roipool.torch._kernels import KERNELS
 from roipool.torch._memory import HOST, Bridge
 
 LIBRARY = torch.library.Library("roipool", "DEF")
@@ -29,14 +30,18 @@ NameOf = str | Callable[[Sequence[Any]], str]
 BRIDGES: dict[str, Bridge] = {"CPU": HOST, "CUDA": CUDA}
 
 
-# What returns the result of a computation's small calls, without a bridge; of others None.
-SMALL_CALLS: dict[Callable[..., Any], Callable[..., Any]] = {average: small_average}
+# What returns the result of a computation's small calls on CUDA tensors, without a bridge; of
+# others None.
+SMALL_CALLS: dict[Callable[..., Any], Callable[..., Any]] = {
+    KERNELS[verb][0]: getattr(_launches, verb)
+    for verb in ("average", "average_backward", "maximum", "maximum_backward")
+}
 
 
 def on_device(bridge: Bridge, compute: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that computes on the device of its first tensor or list of tensors."""
     general, small = _on_device(bridge, compute), SMALL_CALLS.get(compute)
-    if small is None or (bridge is HOST and compute is average):  # which tries it itself
+    if small is None or bridge is HOST:
         return general
 
     def computed(*args: Any) -> Any:
@@ -110,8 +115,8 @@ def refuse_forward_mode(name: str) -> None:
     """
     if not FORWARD_MODE.computed:
         raise NotImplementedError(
-            f"{name}: operators, which compiled and exported programs call, have no forward mode; "
-            "roipool's functions have, outside of such programs"
+            f"{name}: no forward mode here: compiled and exported programs have none, nor have "
+            "pasted masks"
         )
 
 

@@ -19,8 +19,8 @@ from roipool.torch._operators import BRIDGES, LIBRARY, kernel
 
 NAME = "fill_rows"
 LIBRARY.define(
-    f"{NAME}(str function, str request, SymInt[] shape, ScalarType dtype, Tensor[] arrays)"
-    " -> Tensor"
+    f"{NAME}(str function, str request, SymInt[] size, SymInt[] shape, ScalarType dtype,"
+    " Tensor[] arrays) -> Tensor"
 )
 
 
@@ -28,6 +28,7 @@ def _compute(
     bridge: Bridge,
     function: str,
     request: str,
+    size: Sequence[int],
     shape: Sequence[int],
     dtype: torch.dtype,
     arrays: Sequence[Tensor],
@@ -36,7 +37,7 @@ def _compute(
     check_memory(**{f"arrays[{number}]": each for number, each in enumerate(arrays)})
     out, is_zero = _unfilled(shape, dtype, arrays[0].device)
     held = [map_array(bridge, each, False) for each in arrays]
-    own = Pasting.of_text(request)._replace(on_zeros=is_zero)
+    own = Pasting.of_text(request, size)._replace(on_zeros=is_zero)
     getattr(bridge.engine(), function)(*held, own, bridge.array(out))
     return out
 
@@ -54,6 +55,7 @@ def _unfilled(
 def _without_values(
     function: str,
     request: str,
+    size: Sequence[int],
     shape: Sequence[int],
     dtype: torch.dtype,
     arrays: Sequence[Tensor],
@@ -67,6 +69,7 @@ def _batched(
     in_dims: Sequence[Any],
     function: str,
     request: str,
+    size: Sequence[int],
     shape: Sequence[int],
     dtype: torch.dtype,
     arrays: Sequence[Tensor],
@@ -78,7 +81,7 @@ def _batched(
         own = each.expand(batch, *each.shape) if axis is None else each.movedim(axis, 0)
         rows.append(own.reshape(batch * own.shape[1], *own.shape[2:]))
     count = shape[0]
-    found = OPERATOR(function, request, [batch * count, *shape[1:]], dtype, rows)
+    found = OPERATOR(function, request, size, [batch * count, *shape[1:]], dtype, rows)
     return found.reshape(batch, *shape), 0
 
 
@@ -91,11 +94,12 @@ OPERATOR = getattr(torch.ops.roipool, NAME).default
 
 def filled_rows(
     function: str,
-    request: str,
+    request: Pasting,
     shape: Sequence[int],
     dtype: torch.dtype,
     arrays: Sequence[Tensor],
 ) -> Tensor:
     """Return a tensor that a function of an engine fills, a row for each row of `arrays`."""
-    found: Tensor = OPERATOR(function, request, list(shape), dtype, list(arrays))
+    size, given = list(request.size), list(arrays)
+    found: Tensor = OPERATOR(function, request.text(), size, list(shape), dtype, given)
     return found

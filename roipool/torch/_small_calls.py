@@ -100,7 +100,7 @@ def _fits(features: Tensor, rois: Tensor) -> bool:
 
 def small_call(computed: Computed) -> SmallCall | None:
     """Return what computes calls on tensors, if calls like that one are small."""
-    if computed.shape is not None or computed.columns != 4 or computed.pooling.layout != "NCHW":
+    if computed.shapes is not None or computed.columns != 4 or computed.pooling.layout != "NCHW":
         return None
     is_maximum = computed.kind.get("is_maximum", False)
     return SmallMaximum(computed) if is_maximum else SmallAverage(computed)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from roipool._dtypes import BYTES
-from roipool.systems import SYSTEMS, System, volumes
+from roipool._dtypes import INTEGERS
+from roipool.systems import SYSTEMS, System, masks, volumes
 from roipool.systems.case import STORAGES, Array, Case, dtypes, in_layout
 from roipool.systems.pyramids import divided, joined
 
@@ -91,11 +91,13 @@ def run(
         pooled_shape = volumes.pooled_shape(case)
     call(operation.forward, operation.returns, pooled_shape)
     call(operation.backward, ("gradient",), known["input_shape"])
-    if case.dtype not in BYTES:  # whose values no gradient takes
+    if case.dtype not in INTEGERS:  # whose values no gradient takes
         call(operation.box_gradient, ("box_gradient",), ())
         call(operation.offset_gradient, ("offset_gradient",), ())
     if operation.argmax_is_of_batch and "argmax" in results:
         results["argmax"] = _in_each_map(case, results["argmax"])
+    if operation.masks:
+        results = masks.of_maps(case, operation.masks, results)
     return {
         name: to_nchw(volumes.as_maps(native(array), case.layout), case.layout)
         for name, array in results.items()

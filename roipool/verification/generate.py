@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from roipool._dtypes import BYTES
+from roipool._dtypes import INTEGERS
 from roipool.systems import SYSTEMS, System
 from roipool.systems.case import (
     STORAGES,
@@ -108,7 +108,7 @@ def draw_from(
         table = table[np.argsort(table[:, 0], kind="stable")]
     return Case(
         name,
-        _numbers(rng, geometry.shape, dtype, pixels=True),
+        _numbers(rng, geometry.shape, dtype, pixels=operation.masks != "pasted"),
         _numbers(
             rng,
             (len(table), geometry.shape[1] // groups, *geometry.size),
@@ -156,16 +156,24 @@ def _geometry(
     if rng.random() < 0.03:  # one size is 0
         sizes = [images, channels, height, width, boxes]
         which = rng.integers(5)
-        sizes[which] = 0 if which != 2 or operation.takes_no_rows else height
+        kept = () if operation.takes_no_rows else (2, 3) if operation.masks else (2,)
+        sizes[which] = sizes[which] if which in kept else 0
         images, channels, height, width, boxes = sizes
+    if operation.masks:
+        channels = 1
+    if operation.masks == "pasted":  # each box has a mask
+        images = boxes = min(boxes if images else 0, limits.numbers // max(height * width, 1))
     table = np.empty((boxes if images else 0, 5))
     table[:, 0] = rng.integers(0, max(images, 1), len(table))
     scale = float(options.get("spatial_scale", 1.0))
+    rows, columns = size if operation.masks == "pasted" else (height, width)
     for row in table:
-        row[[1, 3]] = _side(rng, width, scale, real, operation.finite)
-        row[[2, 4]] = _side(rng, height, scale, real, operation.finite)
+        row[[1, 3]] = _side(rng, columns, scale, real, operation.finite)
+        row[[2, 4]] = _side(rng, rows, scale, real, operation.finite)
     if len(table) and rng.random() < 0.05:
         table[:] = table[0]
+    if operation.masks == "pasted":
+        table[:, 0] = np.arange(len(table))
     return Geometry((images, channels * groups, height, width), size, table)
 
 
@@ -266,8 +274,9 @@ def _numbers(rng: Random, shape: tuple[int, ...], dtype: str, *, pixels: bool) -
         low, high = _pick(rng, ((math.nan, math.nan), (math.inf, -math.inf), (math.nan, math.inf)))
         places, share = rng.random(shape), _pick(rng, (0.02, 0.2, 0.5))
         numbers[places < share / 2], numbers[places > 1 - share / 2] = low, high
-    if dtype in BYTES:  # from half of the numbers above, which are multiples of 1/16
-        numbers = 16 * numbers - np.iinfo(dtype).min - 128
+    if dtype in INTEGERS:  # most of the numbers above are from -8 to 8
+        limits = np.iinfo(dtype)
+        numbers = limits.min + (numbers + 8) * (limits.max - limits.min + 1) / 16
     return held(numbers, dtype)
 
 

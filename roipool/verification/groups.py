@@ -15,6 +15,7 @@ import roipool
 from roipool import _cpu
 from roipool.systems.case import LAYOUTS, STORAGES, Case, with_channels
 from roipool.systems.core import OPERATIONS
+from roipool.systems.masks import OF_CORE
 from roipool.verification.released import FOLDER, PROGRAMS, ReleasedProgram
 from roipool.verification.tolerance import Comparison
 
@@ -192,7 +193,7 @@ def plain_random_calls(
     """Yield random calls of the core's operations, with arrays in the layout of a device."""
     for number in range(count):
         case = replace(
-            draw(seed, number, OPERATIONS, dtype=types[number % len(types)]),
+            draw(seed, number, (*OPERATIONS, *OF_CORE), dtype=types[number % len(types)]),
             storage=next(iter(STORAGES)),
             out="new",
             form="table",

@@ -114,6 +114,10 @@ def _zero_point(rng: Random, system: System) -> int:
     return 0 if rng.random() < 0.3 else int(rng.integers(128))
 
 
+def _padding(rng: Random, system: System) -> int:
+    return int(rng.choice((1, 1, 0, 2, 5)))
+
+
 DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "spatial_scale": _spatial_scale,
     "sampling_ratio": _sampling_ratio,
@@ -135,6 +139,7 @@ DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "canonical_box_size": _canonical_size,
     "canonical_scale": _canonical_size,
     "canonical_level": _canonical_level,
+    "padding": _padding,
     "input_scale": _step,
     "input_zero_point": _zero_point,
     "pooler_type": _one_of("ROIAlign", "ROIAlignV2"),

@@ -240,6 +240,9 @@ def _expected(
     else:
         answers, terms = _answers(query, oracle.operation)
     terms |= extrapolated_terms(case)
+    if SYSTEMS[case.operation].masks == "pasted":  # a difference of cells is added to the first
+        largest = np.abs(case.maps[case.images]).max(axis=(1, 2, 3), initial=0.0)
+        terms["pooled"] = np.broadcast_to(largest[:, None, None, None], case.grad.shape)
     expected = (oracle or default).finish(case, answers)
     expected["pooled"] = _stored(expected["pooled"], dtypes()[case.pooled_dtype])
     if case.real is np.float64 and SYSTEMS[case.operation].samples == "points":
@@ -340,6 +343,8 @@ def _terms_of_box_gradient(case: Case) -> Array:
     upstream = np.abs(case.grad).sum(axis=(1, 2, 3))[:, None]
     sizes = np.abs(case.maps)[np.isfinite(case.maps)]
     slopes = 2 * upstream * np.max(sizes, initial=0.0)
+    if SYSTEMS[case.operation].masks:
+        return slopes * _cells_per_pixel(case)
     if SYSTEMS[case.operation].samples in ("one", "filter"):  # of crops
         return np.array([max(size - 1, 0) for size in case.maps.shape[2:]] * 2) * slopes
     scale = np.abs(float(case.options["spatial_scale"]))
@@ -350,6 +355,14 @@ def _terms_of_box_gradient(case: Case) -> Array:
     unit = np.pi / 180 if case.options["angle_unit"] == "degrees" else 1.0
     with np.errstate(over="ignore"):  # the angle moves a sample by its distance from the centre
         return np.hstack([scale * np.tile(slopes, 4), unit * _reach(case) * slopes])
+
+
+def _cells_per_pixel(case: Case) -> Array:
+    """Return how fast a pixel moves on a mask, at most, with each end of its box."""
+    sides = case.rois[:, 3:5] - case.rois[:, 1:3]
+    with np.errstate(all="ignore"):
+        cells = 2.0 * np.array(case.maps.shape[:1:-1]) / sides  # beyond an end, up to twice
+    return np.tile(np.where((cells > 0) & np.isfinite(cells), cells, 0.0), 2)
 
 
 def _terms_of_offset_gradient(case: Case, parts: Sequence[int]) -> Array:

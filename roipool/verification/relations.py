@@ -10,7 +10,7 @@ import numpy as np
 
 from roipool import _cpu, reference
 from roipool._definitions import OPS
-from roipool._dtypes import BYTES, allowed_dtypes
+from roipool._dtypes import INTEGERS, allowed_dtypes
 from roipool._settings import NON_TEMPORAL_BYTES
 from roipool.systems import SYSTEMS, System
 from roipool.systems.boxes import PER_IMAGE
@@ -143,9 +143,9 @@ def layouts(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
-    """float16, bfloat16 and bytes compute like a wider type, with one rounding at the end."""
+    """float16, bfloat16 and integers compute like a wider type, with one rounding at the end."""
     dtype, wider = dtypes()[case.pooled_dtype], SYSTEMS[case.operation].rounds_from
-    if (dtype.itemsize == 2 or case.dtype in BYTES) and wider:
+    if (dtype.itemsize == 2 or case.dtype in INTEGERS) and wider:
         more: dict[str, Any] = {"argmax": got["argmax"]} if "argmax" in got else {}
         if more and case.layout == "NHWC":
             more["argmax"] = np.ascontiguousarray(np.moveaxis(got["argmax"], 1, -1))
@@ -159,9 +159,9 @@ def wider_type(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 def chosen_types(case: Case, got: Results, library: Any) -> Comparisons:
-    """Values pooled from bytes are rounded once to the type that a caller chooses."""
+    """Values pooled from integers are rounded once to the type that a caller chooses."""
     operation = SYSTEMS[case.operation]
-    if case.dtype not in BYTES or operation.forward not in OPS:
+    if case.dtype not in INTEGERS or operation.forward not in OPS:
         return
     for name in filter(dtypes().__contains__, allowed_dtypes(case.dtype)):
         results = run(replace(case, out="new"), library, operation.only_forward, dtype=name)
@@ -303,7 +303,7 @@ def differences(case: Case, got: Results, library: Any) -> Comparisons:
 
 def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
     """One call over several maps returns the same as a call for each map."""
-    if case.operation != "roi_align" or case.dtype in BYTES:
+    if case.operation != "roi_align" or case.dtype in INTEGERS:
         return
     height, width = case.maps.shape[2:]
     maps = (case.maps, case.maps[:, :, ::-1, : width // 2 + 1], case.maps[:, :, : height // 3 + 1])

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roipool._dtypes import INTEGERS
+
 Array = NDArray[Any]
 
 # Types that only store numbers: stored bits of the significand, and the least normal exponent.
 # Whole numbers are one apart, as the subnormal numbers of such a type are.
-_STORED = {"float16": (10, -14), "bfloat16": (7, -126), "uint8": (0, 0), "int8": (0, 0)}
+_STORED = {"float16": (10, -14), "bfloat16": (7, -126), **dict.fromkeys(INTEGERS, (0, 0))}
 TINY_PRODUCTS = 16  # subnormal products that may be added up for one number
 
 

@@ -63,7 +63,7 @@ FILES = {
 # Files whose maps may be volumes.
 OF_VOLUMES = ("average_forward", "average_backward", "average_backward_boxes")
 OF_BOXES = ("argmax_positions", "assign_levels")  # files that read no maps
-OF_BYTES = ("average_forward", "maximum_forward")  # files that also read bytes
+OF_INTEGERS = ("average_forward", "maximum_forward")  # files that also read integers
 STORAGE = {
     "float16": "Float16",
     "bfloat16": "Bfloat16",
@@ -86,8 +86,8 @@ class Text(NamedTuple):
     maps: str = ""  # "volumes" if that is what the maps are
 
     @property
-    def reads_bytes(self) -> bool:
-        """Whether features are bytes."""
+    def reads_integers(self) -> bool:
+        """Whether features are integers."""
         return self.dtype in FEATURE_STORAGE
 
     def source(self, **others: str | int) -> str:
@@ -106,7 +106,7 @@ class Text(NamedTuple):
             "offset": "int",
             "levels": 1,
         }
-        if self.reads_bytes:
+        if self.reads_integers:
             defines["feature_storage"] = FEATURE_STORAGE[self.dtype]
         if self.argmax_type:
             defines["argmax_type"] = self.argmax_type
@@ -141,7 +141,7 @@ def every_type_and_layout(file: str, definition: str) -> Iterator[Text]:
         for layout in ("NCHW",) if file in OF_BOXES else ("NCHW", "NHWC"):
             if file in OF_BOXES and BYTES[STORAGE[dtype]] == 2:
                 continue  # boxes and positions are only float32 or float64
-            if dtype in FEATURE_STORAGE and file not in OF_BYTES:
+            if dtype in FEATURE_STORAGE and file not in OF_INTEGERS:
                 continue
             for pack in packs(file, dtype, layout):
                 for argmax_type in argmax_types(file):
@@ -160,8 +160,7 @@ def of_volumes() -> Iterator[Text]:
     for op in VOLUME_OPS.values():
         for variant, file in itertools.product(op.variants.values(), OF_VOLUMES):
             for text in every_type_and_layout(file, variant.definition):
-                if not text.reads_bytes:
-                    yield text._replace(maps="volumes")
+                yield text._replace(maps="volumes")
 
 
 def every_file() -> Iterator[Text]:
@@ -196,14 +195,14 @@ def covering() -> Iterator[tuple[int, Text]]:
                 ),
             )
 
-    for file in OF_BYTES:
-        texts = (text for text in every_type_and_layout(file, "roi_align") if text.reads_bytes)
+    for file in OF_INTEGERS:
+        texts = (text for text in every_type_and_layout(file, "roi_align") if text.reads_integers)
         yield from zip(itertools.cycle(ARCHITECTURES), texts, strict=False)
 
 
 def _forms(file: str) -> list[tuple[str, str, int]]:
-    """Return every type, bytes aside, layout and pack of a file, each combination once."""
-    texts = (text for text in every_type_and_layout(file, "any") if not text.reads_bytes)
+    """Return every type, integers aside, layout and pack of a file, each combination once."""
+    texts = (text for text in every_type_and_layout(file, "any") if not text.reads_integers)
     return list(dict.fromkeys(text[1:4] for text in texts))
 
 

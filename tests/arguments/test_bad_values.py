@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.catalogue import Array
+from _support.forms import read_only
 from _support.pairwise import each
 from _support.run_python import ONLY_ARRAYS, run_python
 from _support.valid_calls import (
@@ -20,11 +21,11 @@ from _support.valid_calls import (
     ROIS,
     SAMPLES,
     filled_out,
-    read_only,
 )
 
 import roipool
 from roipool._definitions import OPS, VOLUME_OPS
+from roipool._dtypes import INTEGERS
 
 nan, inf = float("nan"), float("inf")
 
@@ -39,8 +40,7 @@ NOT_MAPS = [
     (None, TypeError),
     (np.float32(1), TypeError),
     (FEATURES.astype(np.int64), TypeError),
-    (FEATURES.astype(np.uint16), TypeError),
-    (FEATURES.astype(np.int16), TypeError),
+    (FEATURES.astype(np.int32), TypeError),
     (FEATURES.astype(np.complex64), TypeError),
     *LONG_DOUBLES,
     (FEATURES.astype(object), TypeError),
@@ -49,7 +49,7 @@ NOT_MAPS = [
     (FEATURES.ravel(), ValueError),
     (np.ma.masked_less(FEATURES, 1), TypeError),
 ]
-BYTES = [(FEATURES.astype(np.uint8), TypeError), (FEATURES.astype(np.int8), TypeError)]
+OF_INTEGERS = [(FEATURES.astype(name), TypeError) for name in INTEGERS]
 NOT_SIZES = [
     (0, ValueError),
     (-1, ValueError),
@@ -109,7 +109,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
     "grad_output": [
         *NOT_MAPS,
         (FEATURES > 0, TypeError),
-        *BYTES,
+        *OF_INTEGERS,
         (GRAD[:2], ValueError),
         (GRAD[:, :2], ValueError),
         (GRAD[:, :, :0], ValueError),
@@ -243,7 +243,7 @@ BAD_ARGMAX: dict[str, list[tuple[Any, type[Exception]]]] = {
 # the scales.
 BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
     "features": [
-        *(([FEATURES, value], error) for value, error in (*NOT_MAPS, *BYTES)),
+        *(([FEATURES, value], error) for value, error in (*NOT_MAPS, *OF_INTEGERS)),
         ([], ValueError),
         (None, TypeError),
         (5, TypeError),
@@ -356,12 +356,14 @@ def bad_values(name: str, argument: str) -> list[tuple[Any, type[Exception]]]:
         return BAD_OF_PYRAMIDS[argument]
     is_of_volumes = any(function.__name__ in op.functions.values() for op in VOLUME_OPS.values())
     if is_of_volumes and argument in BAD_OF_VOLUMES:
-        return [*BAD_OF_VOLUMES[argument], *(BYTES if argument == "features" else [])]
-    takes_bytes = any(
-        op.forward == function.__name__ and "uint8" in op.dtypes for op in OPS.values()
+        bad = BAD_OF_VOLUMES[argument]
+    else:
+        bad = BAD.get(argument, [])
+    takes_integers = any(
+        op.forward == function.__name__ and "uint8" in op.dtypes
+        for op in (OPS | VOLUME_OPS).values()
     )
-    more = BYTES if argument == "features" and not takes_bytes else []
-    return [*BAD.get(argument, []), *more]
+    return [*bad, *(OF_INTEGERS if argument == "features" and not takes_integers else [])]
 
 
 ROWS = {
@@ -458,7 +460,7 @@ class TestBatchIndices:
             function(**{**arguments, "rois": alone, "batch_indices": indices})
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.uint16])
+@pytest.mark.parametrize("kind", [np.int64, np.int32])
 def test_integer_features_name_the_fix(kind: type) -> None:
     with pytest.raises(TypeError, match=r"features\.astype\(np\.float32\)"):
         roipool.roi_pool(FEATURES.astype(kind), ROIS, 2)

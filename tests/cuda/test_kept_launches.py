@@ -127,7 +127,7 @@ def test_without_the_driver_nothing_is_kept(cupy: Any, monkeypatch: pytest.Monke
     maps, rois = cupy.asarray(np.ones((1, 3, 9, 9), np.float32)), cupy.asarray(np.zeros((2, 5)))
     rois = rois.astype(np.float32)
     with monkeypatch.context() as changed:
-        changed.setattr(found, "launcher", lambda: None)
+        changed.setattr(found, "functions", lambda: None)
         for _ in range(2):
             assert roipool.roi_align(maps, rois, 3, 0.25).shape == (2, 3, 3, 3)
     assert driver.launched == []
@@ -153,7 +153,7 @@ def test_the_launcher_is_looked_for_in_the_drivers_library(
 ) -> None:
     from roipool._cuda import driver as found
 
-    original = found.launcher.__wrapped__
+    original = found.functions.__wrapped__
     monkeypatch.setattr(found, "LIBRARY", "no-such-library.so.1")
     assert original() is None
 

@@ -1,4 +1,4 @@
-"""Half precision and bytes in NHWC maps, of which several vectors of channels are read together."""
+"""Narrow types in NHWC maps, of which several vectors of channels are read together."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from _support.run_cpp import run_cpp
 
 import roipool
+from roipool._dtypes import INTEGERS
 from roipool.systems.case import dtypes
 
 HALVES = [name for name in ("float16", "bfloat16") if name in dtypes()]
@@ -33,7 +34,8 @@ CALLS: dict[str, Any] = {
         maps, ROIS, offsets(layout), output_size=2, layout=layout
     ),
 }
-BYTES = ("roi_align", "one sample", "maxima of cells", "maxima of samples")  # which take bytes
+# Which take integers.
+OF_INTEGERS = ("roi_align", "one sample", "maxima of cells", "maxima of samples")
 
 
 def offsets(layout: str) -> np.ndarray[Any, Any]:
@@ -45,7 +47,7 @@ def offsets(layout: str) -> np.ndarray[Any, Any]:
 def maps_of(dtype: str, channels: int) -> np.ndarray[Any, Any]:
     """Return maps with subnormal numbers, infinities and NaN, of those that the type has."""
     rng = np.random.default_rng(0)
-    if dtype in ("uint8", "int8"):
+    if dtype in INTEGERS:
         info = np.iinfo(dtype)
         return rng.integers(info.min, info.max + 1, (2, 9, 11, channels)).astype(dtype)
     kind = dtypes()[dtype]
@@ -82,9 +84,9 @@ def test_averages_are_those_of_float32_rounded_once(
 
 
 @pytest.mark.parametrize("channels", CHANNELS)
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("name", BYTES)
-def test_averages_of_bytes_are_those_of_float32(name: str, dtype: str, channels: int) -> None:
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_averages_of_integers_are_those_of_float32(name: str, dtype: str, channels: int) -> None:
     maps = maps_of(dtype, channels)
     same(CALLS[name](maps, "NHWC"), CALLS[name](maps.astype(np.float32), "NHWC"))
 

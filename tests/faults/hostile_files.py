@@ -266,7 +266,10 @@ def try_call(seed: int, number: int) -> Outcome:
             arguments += ["--boxes", drawn_file(rng, lists, "boxes")]
         if rng.random() < 0.03:
             arguments += [str(rng.choice(["--normalized", "--degrees"]))]
-        arguments += drawn_options(rng)
+        options = drawn_options(rng)
+        if rng.random() < 0.1:
+            options = ["--masks", drawn_file(rng, inputs, "masks")]
+        arguments += options
         if is_volume:
             arguments += ["--volume", "--systems", "*"][: rng.choice([1, 3, 3, 3])]
         before = contents()

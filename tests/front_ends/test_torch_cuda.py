@@ -25,16 +25,17 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from roipool._definitions import Definition
+from roipool._definitions import MOVED, Definition
 from roipool._dtypes import FLOATS
 from roipool._levels import levels_by_area
 from roipool._request import Pooling
-from roipool.torch import _cuda
+from roipool.torch import _launches
 from roipool.torch._autograd import device_of_plain
-from roipool.torch._cuda import Cuda, SmallAverage
-from roipool.torch._families import AVERAGE, FAMILIES
+from roipool.torch._cuda import Cuda
+from roipool.torch._families import AVERAGE, AVERAGE_OF_MAPS, FAMILIES
+from roipool.torch._fast_path import FastAverage
 from roipool.torch._library import levels_at_once
-from roipool.torch._memory import BYTES
+from roipool.torch._memory import MAP_INTEGERS
 from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
 
 CASES = [case for case in ALL_CASES if not case.adaptive]
@@ -140,9 +141,9 @@ def test_kernels_compute_what_the_cpu_does(
     check_launches(bridge)
 
 
-@pytest.mark.parametrize("dtype", BYTES, ids=str)
+@pytest.mark.parametrize("dtype", MAP_INTEGERS, ids=str)
 @pytest.mark.parametrize("case", [case for case in CASES if case.op.dtypes != FLOATS], ids=str)
-def test_bytes_are_read_in_place(cupy: ModuleType, case: TensorCase, dtype: torch.dtype) -> None:
+def test_integers_are_read_in_place(cupy: ModuleType, case: TensorCase, dtype: torch.dtype) -> None:
     features = (40 * maps(torch.float32)).to(dtype)
     request = forward_request(case, features, case.boxes(dtype=torch.float32), case.indices())
     got = as_kernel(Pretended(), request)(*request.args)
@@ -273,25 +274,90 @@ def test_results_are_memory_that_torch_allocated(cupy: ModuleType) -> None:
 @pytest.fixture
 def one_gpu(cupy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tensors of the host be on a GPU of their number, -1, with the current stream 7."""
-    monkeypatch.setattr(_cuda, "current_device", lambda: -1)
-    monkeypatch.setattr(_cuda, "current_stream", lambda gpu: 7)
+    monkeypatch.setattr(_launches, "current_device", lambda: -1)
+    monkeypatch.setattr(_launches, "current_stream", lambda gpu: 7)
+    _launches.kept_verb.cache_clear()
     driver.launched.clear()
 
 
-@each(dtype=DTYPES, memory_format=FORMATS, sampling={"adaptive": 0, "fixed": 2})
+def small(request: Request) -> Any:
+    """Return what a small call computes, or None."""
+    args = request.family.from_operator(request.verb, request.args)
+    results = getattr(_launches, request.verb)(*args)
+    return None if results is None else request.family.to_results(request.verb, results)
+
+
+def check_small(request: Request) -> None:
+    """A small call gives the bits of the general path, and launches on torch's stream."""
+    expected = _list(as_kernel(Pretended(), request)(*request.args))
+    driver.launched.clear()
+    got = small(request)
+    assert got is not None, request.verb
+    assert {stream for stream, _ in driver.launched} == {7}
+    for mine, other in zip(_list(got), expected, strict=True):
+        assert mine.dtype is other.dtype
+        assert mine.stride() == other.stride()
+        assert torch.equal(mine, other)
+
+
+@every_case
+@each(
+    lambda dtype, memory_format, **_: (
+        (dtype is torch.float32) == (memory_format is torch.contiguous_format)
+    ),
+    dtype={name: DTYPES[name] for name in ("float32", "bfloat16")},
+    memory_format=FORMATS,
+)
 def test_small_calls_give_the_same_bits(
+    one_gpu: None, case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
+) -> None:
+    for request in all_requests(case, dtype, memory_format):
+        settings, boxes, *_ = request.family.from_operator(request.verb, request.args)
+        definition = settings.definition
+        if request.verb.endswith("_boxes") or definition.depth or definition.name in MOVED:
+            continue  # which take the general path
+        wide = torch.float64 if dtype is torch.float64 else torch.float32
+        check_small(request.replaced(request.boxes_at, boxes.to(wide)))
+
+
+@each(dtype=DTYPES, memory_format=FORMATS)
+def test_small_pyramids_give_the_same_bits(
+    one_gpu: None, dtype: torch.dtype, memory_format: torch.memory_format
+) -> None:
+    """For shapes that no call had before, and boxes that are columns of a table."""
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    pooling = Pooling(Definition("roi_align", 0.5), (3, 4), scales=(0.5, 0.25))
+    settings = AVERAGE_OF_MAPS.settings_of(pooling)
+    for shape in ((2, 16, 9, 11), (1, 16, 20, 7)):
+        pyramid = [maps(dtype, memory_format, seed=k, shape=shape) for k in range(2)]
+        table = torch.tensor([[0, 1, 1, 9, 12], [0, 3, 2, 30, 9]] * 40, dtype=wide)
+        levels = torch.arange(len(table)) % 2
+        at = table[:, 1:], table[:, 0], levels
+        gradient = maps(dtype, memory_format, seed=5, shape=(len(table), 16, 3, 4))
+        last = memory_format is torch.channels_last
+        of = settings._replace(shapes=(shape, shape), channels_last=last)
+        for verb, with_verb, arrays in (
+            ("average", settings, pyramid),
+            ("average_backward", of, [gradient]),
+        ):
+            args = AVERAGE_OF_MAPS.to_operator(verb, with_verb, *at, *arrays)
+            check_small(Request(AVERAGE_OF_MAPS, verb, args))
+
+
+@each(dtype=DTYPES, memory_format=FORMATS, sampling={"adaptive": 0, "fixed": 2})
+def test_small_calls_of_tables_give_the_same_bits(
     one_gpu: None, dtype: torch.dtype, memory_format: torch.memory_format, sampling: int
 ) -> None:
     driver.launched.clear()
     pooling = Pooling(Definition("roi_align", 0.5, (sampling, sampling)), (3, 4))
-    small = SmallAverage(pooling, 4, cuts=True)
+    fast = FastAverage(pooling, 4, cuts=True)
     settings = AVERAGE.settings_of(pooling)
     compute = kernel(Pretended(), "roi_align", of_operator(AVERAGE, "average"))
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     for number, shape in enumerate([(2, 16, 9, 11), (1, 16, 20, 7)]):
         features = maps(dtype, memory_format, shape=shape)
         table = torch.tensor([[0, 1, 1, 9, 12], [0.7, 3, 2, 30, 9], [9, 1, 1, 5, 5]], dtype=wide)
-        pooled = small(features, table)
+        pooled = fast.on_gpu(features, table)
         assert pooled is not None
         args = AVERAGE.to_operator(
             "average", settings, table[:, 1:], table[:, 0].trunc().double(), None, features
@@ -303,9 +369,9 @@ def test_small_calls_give_the_same_bits(
 
 
 def test_calls_that_are_not_small(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = SmallAverage(Pooling(Definition("roi_align"), (3, 4)), 4, cuts=False)
+    fast = FastAverage(Pooling(Definition("roi_align"), (3, 4)), 4).on_gpu
     features, table = maps(torch.float32), torch.tensor([[0.0, 1, 1, 4, 4]])
-    assert small(features, table) is not None
+    assert fast(features, table) is not None
     freed = maps(torch.float32)
     freed.untyped_storage().resize_(0)
     negative = torch.complex(torch.zeros_like(table), -table).conj().imag
@@ -318,15 +384,33 @@ def test_calls_that_are_not_small(one_gpu: None, monkeypatch: pytest.MonkeyPatch
         (features, negative),
         (freed, table),
     ):
-        assert small(*others) is None
+        assert fast(*others) is None
     for name in ("status", "current_device"):
         with monkeypatch.context() as changed:
             if name == "status":
                 changed.setattr(driver, "status", 201)
             else:
-                changed.setattr(_cuda, "current_device", lambda: 1)
-            assert small(features, table) is None
+                changed.setattr(_launches, "current_device", lambda: 1)
+            assert fast(features, table) is None
     assert len(driver.launched) == 1
+
+
+@pytest.mark.parametrize("wrong", ["shape", "type", "strides", "maps", "freed", "levels"])
+def test_gradients_that_are_not_small(one_gpu: None, wrong: str) -> None:
+    shapes = ((2, 16, 9, 11), (2, 16 + (wrong == "maps"), 5, 6))
+    pooling = Pooling(Definition("roi_align"), (3, 4), scales=(0.5, 0.25))
+    settings = AVERAGE_OF_MAPS.settings_of(pooling)._replace(shapes=shapes)
+    channels = 15 if wrong == "shape" else 16
+    gradient = maps(torch.float32, shape=(6, channels, 3, 4 * (1 + (wrong == "strides"))))
+    gradient = gradient[..., ::2] if wrong == "strides" else gradient
+    boxes, images = torch.ones(6, 4), torch.zeros(6)
+    levels = torch.zeros(6, dtype=torch.int32 if wrong == "levels" else torch.int64)
+    if wrong == "type":
+        boxes = boxes.double()
+    if wrong == "freed":
+        boxes.untyped_storage().resize_(0)
+    assert _launches.average_backward(settings, boxes, images, levels, gradient) is None
+    assert driver.launched == []
 
 
 # ---- Graphs

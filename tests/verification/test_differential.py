@@ -72,13 +72,11 @@ NOT_DRAWN = set(
     "free_memory get_cache_limit get_num_threads set_cache_limit set_debug set_num_threads "
     "show_config".split()
 )
-# Masks, which are no maps: tests/ops/test_masks.py and tests/compat/test_masks.py draw calls.
+# Masks as run lengths, bool or a part of the picture, which tests/ops/test_masks.py and
+# tests/compat/test_masks.py compare with those that are drawn; targets of one size for both axes.
 MASKS = set(
-    "crop_masks masks_to_rle paste_masks paste_masks_backward paste_masks_backward_boxes "
-    "compat.detectron2.paste_masks_in_image compat.matterport.unmold_mask "
-    "compat.mmdet.crop_and_resize compat.mmdet.do_paste_mask "
-    "compat.torchvision.paste_masks_in_image compat.torchvision.paste_masks_in_image_backward "
-    "compat.torchvision.project_masks_on_boxes".split()
+    "masks_to_rle compat.detectron2.paste_masks_in_image compat.matterport.unmold_mask "
+    "compat.mmdet.do_paste_mask compat.torchvision.project_masks_on_boxes".split()
 )
 
 

@@ -236,6 +236,8 @@ struct AverageForward {
           case stored_as_pooled: return pool_boxes_of_pixels<float, float>(job, block, part);
           case stored_as_uint8: return pool_boxes_of_pixels<uint8_t, float>(job, block, part);
           case stored_as_int8: return pool_boxes_of_pixels<int8_t, float>(job, block, part);
+          case stored_as_uint16: return pool_boxes_of_pixels<uint16_t, float>(job, block, part);
+          case stored_as_int16: return pool_boxes_of_pixels<int16_t, float>(job, block, part);
         }
       }
     }
@@ -248,11 +250,11 @@ struct AverageForward {
     if constexpr ((Vectors == 0 || Lanes<Vector>::count == 1) &&
                   std::is_same<Storage, float>::value) {
       switch (job.feature_storage) {
-        case stored_as_pooled: break;
         case stored_as_uint8:
           return pool_in_place<Vector, Vectors, Storage, uint8_t>(job, block, part);
         case stored_as_int8:
           return pool_in_place<Vector, Vectors, Storage, int8_t>(job, block, part);
+        default: break;  // 16-bit integers are packed, which is compiled sooner
       }
     }
     visit_maps<Vector, Storage>(job, block, part, [&](wide_int box, const View<const Value>& map) {

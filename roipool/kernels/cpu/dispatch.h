@@ -110,14 +110,19 @@ inline void pack_window(const Maps<Storage>& maps, const Rectangle& window, int 
   });
 }
 
-// The same for bytes. A function of its own, so that engines hold it once.
-__attribute__((noinline)) inline void pack_bytes(const Job& job, const Block& block,
-                                                 const Rectangle& window, int lanes,
-                                                 const View<float>& to) {
-  if (job.feature_storage == stored_as_uint8) {
-    pack_window(maps_of<const uint8_t>(job, block, job.features), window, lanes, to);
-  } else {
-    pack_window(maps_of<const int8_t>(job, block, job.features), window, lanes, to);
+// The same for integers. A function of its own, so that engines hold it once.
+__attribute__((noinline)) inline void pack_integers(const Job& job, const Block& block,
+                                                    const Rectangle& window, int lanes,
+                                                    const View<float>& to) {
+  const auto pack = [&](auto integer) {
+    pack_window(maps_of<const decltype(integer)>(job, block, job.features), window, lanes, to);
+  };
+  switch (job.feature_storage) {
+    case stored_as_pooled: break;
+    case stored_as_uint8: pack(uint8_t()); break;
+    case stored_as_int8: pack(int8_t()); break;
+    case stored_as_uint16: pack(uint16_t()); break;
+    case stored_as_int16: pack(int16_t()); break;
   }
 }
 
@@ -127,7 +132,7 @@ __attribute__((noinline)) View<const typename Lanes<Vector>::Value> map_of_windo
     const Job& job, const Block& block, const Rectangle& window, char* scratch) {
   typedef typename Lanes<Vector>::Value Value;
   const int lanes = Lanes<Vector>::count;
-  if (is_direct(job, block, lanes) && !holds_bytes(job)) {
+  if (is_direct(job, block, lanes) && !holds_integers(job)) {
     const Maps<const Storage> maps = maps_of<const Storage>(job, block, job.features);
     return view_in_place<const Value>(maps, block.vectors);
   }
@@ -136,8 +141,8 @@ __attribute__((noinline)) View<const typename Lanes<Vector>::Value> map_of_windo
   const View<Value> view =
       packed_view(packed, window.top, window.left, window.width(), lanes, block.vectors);
   if constexpr (std::is_same<Storage, float>::value) {
-    if (holds_bytes(job)) {
-      pack_bytes(job, block, window, width, view);
+    if (holds_integers(job)) {
+      pack_integers(job, block, window, width, view);
       return {view.base, view.row, view.column, view.vectors};
     }
   }

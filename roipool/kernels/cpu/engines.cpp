@@ -15,7 +15,7 @@ namespace roipool {
   void position_sensitive_forward(const Job&, wide_int task, char* scratch);        \
   void position_sensitive_backward(const Job&, wide_int task, char* scratch);       \
   void position_sensitive_backward_boxes(const Job&, wide_int task, char* scratch); \
-  void store_bytes(const float* from, wide_int count, bool is_signed, void* to);    \
+  void store_integers(const float* from, wide_int count, FeatureStorage, void* to); \
   }                                                                                 \
   const Engine isa##_engine = {#isa,                                                \
                                isa::average_forward,                                \
@@ -26,7 +26,7 @@ namespace roipool {
                                isa::position_sensitive_forward,                     \
                                isa::position_sensitive_backward,                    \
                                isa::position_sensitive_backward_boxes,              \
-                               isa::store_bytes};
+                               isa::store_integers};
 
 #ifdef ROIPOOL_BUILT_BASELINE
 ROIPOOL_DECLARE_ENGINE(baseline)

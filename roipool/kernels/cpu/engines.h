@@ -17,8 +17,8 @@ struct Engine {
   Runner position_sensitive_forward;
   Runner position_sensitive_backward;
   Runner position_sensitive_backward_boxes;
-  // Rounds values to bytes.
-  void (*store_bytes)(const float* from, wide_int count, bool is_signed, void* to);
+  // Rounds values to integers.
+  void (*store_integers)(const float* from, wide_int count, FeatureStorage, void* to);
 };
 
 // The engines of this build that the processor can run, best first.

@@ -17,8 +17,14 @@ inline T read_once(const T* address) {
 // The type of pooled values and gradients.
 enum Storage { float16_storage, bfloat16_storage, float32_storage, float64_storage };
 
-// The type of features. Bytes, of pictures, are pooled to float32.
-enum FeatureStorage { stored_as_pooled, stored_as_uint8, stored_as_int8 };
+// The type of features. Integers, of pictures and scans, are pooled to float32.
+enum FeatureStorage {
+  stored_as_pooled,
+  stored_as_uint8,
+  stored_as_int8,
+  stored_as_uint16,
+  stored_as_int16
+};
 
 // Boxes of a level that are planned and executed together. A call takes those of all levels chunk
 // after chunk: its plan needs memory for one only.

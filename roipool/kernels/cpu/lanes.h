@@ -187,12 +187,15 @@ inline bool is_computed_type(const Job& job) {
   return job.storage == float32_storage || job.storage == float64_storage;
 }
 
-inline bool holds_bytes(const Job& job) { return job.feature_storage != stored_as_pooled; }
+inline bool holds_integers(const Job& job) { return job.feature_storage != stored_as_pooled; }
+inline bool holds_16_bit_integers(const Job& job) {
+  return job.feature_storage == stored_as_uint16 || job.feature_storage == stored_as_int16;
+}
 
 // Whether channels lie side by side in the computed type, so that features and pooled values need
 // no copies.
 inline bool works_in_place(const Job& job) {
-  return job.channels_last && is_computed_type(job) && !holds_bytes(job);
+  return job.channels_last && is_computed_type(job) && !holds_integers(job);
 }
 
 // Vectors of neighbouring channels that a task computes together where they lie side by side in

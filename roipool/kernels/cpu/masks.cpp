@@ -340,17 +340,17 @@ BoxSums sums_over_pixels(const MaskJob& job, wide_int mask, char* memory) {
   return sums;
 }
 
-// A position is cells * part - 0.5, and moves against both ends of the box.
+// A position is cells * part - 0.5, and moves against both ends of the box. The side divides last:
+// cells of a side near 0 are more than a number holds, and times 0 no number.
 template <typename T>
 void add_up_box(const MaskJob& job, wide_int mask, char* memory) {
   const BoxSums sums = sums_over_pixels<T>(job, mask, memory);
   double* const to = job.grad_boxes + 4 * mask;
   for (int i = 0; i < 2; ++i) {
     const MaskAxis<T> axis = axis_of<T>(job, mask, i == 1);
-    const double cells_per_pixel =
-        has_pixels(axis) ? double(axis.cells) / (double(axis.high) - double(axis.low)) : 0;
-    to[i] = cells_per_pixel * (sums.by_part[i] - sums.all[i]);
-    to[i + 2] = -cells_per_pixel * sums.by_part[i];
+    const double side = has_pixels(axis) ? double(axis.high) - double(axis.low) : 1;
+    to[i] = double(axis.cells) * (sums.by_part[i] - sums.all[i]) / side;
+    to[i + 2] = double(axis.cells) * -sums.by_part[i] / side;
   }
 }
 

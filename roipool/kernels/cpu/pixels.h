@@ -126,6 +126,15 @@ inline Vector load_values(const Byte* from) {
   return load_one_by_one<Vector>(from);
 }
 
+template <typename Vector>
+inline Vector load_values(const uint16_t* from) {
+  return load_one_by_one<Vector>(from);
+}
+template <typename Vector>
+inline Vector load_values(const int16_t* from) {
+  return load_one_by_one<Vector>(from);
+}
+
 // to[i] = the weighted sum of number i of up to four lines; with Accumulate it is added to to[i].
 template <int Rows, bool Accumulate, typename Source>
 inline void add_runs(const Source* const* line, const float* weights, wide_int count, float* to) {
@@ -171,7 +180,22 @@ struct Pixels {
   Value* line(wide_int y) const { return base + y * row; }
 };
 
-// The weighted sum of map rows, of the columns of a window.
+// Numbers of a map row as they are added up.
+template <typename Source>
+inline const Source* added_run(const Source* from, wide_int, float*) {
+  return from;
+}
+// 16-bit integers are converted beforehand: compilers take long for additions of another type.
+inline const float* added_run(const uint16_t* from, wide_int count, float* copy) {
+  compute_values(from, count, copy);
+  return copy;
+}
+inline const float* added_run(const int16_t* from, wide_int count, float* copy) {
+  compute_values(from, count, copy);
+  return copy;
+}
+
+// The weighted sum of map rows, of the columns of a window. Converted rows follow the sums.
 template <typename Source>
 inline void sum_map_rows(const Pixels<const Source>& map, const Taps<float>& rows,
                          const Rectangle& window, float* to, LongWork* work) {
@@ -179,8 +203,11 @@ inline void sum_map_rows(const Pixels<const Source>& map, const Taps<float>& row
   for (int done = 0; done < rows.count; done += 4) {
     const int now = minimum(rows.count - done, 4);
     if (work->ends_before(now * window.width())) return;
-    const Source* line[4];
-    for (int j = 0; j < now; ++j) line[j] = map.line(rows.source[done + j]) + first;
+    decltype(added_run(map.base, count, to)) line[4];
+    for (int j = 0; j < now; ++j) {
+      const Source* run = map.line(rows.source[done + j]) + first;
+      line[j] = added_run(run, count, to + (j + 1) * count);
+    }
     const float* weights = rows.weight + done;
     if (done == 0) {
       add_up_to_four_runs<false>(now, line, weights, count, to);

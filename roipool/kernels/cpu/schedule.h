@@ -121,7 +121,7 @@ inline int lanes_of(const Job& job) { return static_cast<int>(64 / bytes_of_valu
 // Whether a maximum's gradients are added directly to the planes of the output.
 inline bool owns_planes(const Job& job) { return is_computed_type(job) && !job.channels_last; }
 
-// Whether a block's features, unless they are bytes, and its pooled values can be used in place:
+// Whether a block's features, unless they are integers, and its pooled values can be used in place:
 // already in the computed type, channels of a cell side by side.
 inline bool is_direct(const Job& job, const Block& block, int lanes) {
   return is_computed_type(job) &&
@@ -136,9 +136,18 @@ inline bool uses_non_temporal_stores(const Job& job, wide_int values) {
          values * job.channels * bytes_of_stored(job) >= job.min_non_temporal_bytes;
 }
 
-// Bytes are packed for each box from windows of more cells on: those of a picture would be a copy
-// of it as float.
-const wide_int max_cells_of_bytes = 1LL << 18;
+// Integers are packed for each box from windows of more cells on: those of a picture would be a
+// copy of it as float. A window that takes more memory is packed one channel at a time.
+const wide_int max_cells_of_integers = 1LL << 18;
+const wide_int max_bytes_of_integers = 1LL << 26;
+
+// Whether integers are packed: averages convert bytes where they read them.
+inline bool packs_integers(const Job& job, bool of_maximum) {
+  return of_maximum ? holds_integers(job) : holds_16_bit_integers(job);
+}
+
+// Rows of 16-bit integers that an average of pixels converts at once.
+const wide_int converted_rows = 4;
 
 // Whether an average has few channels, all of which lie side by side, or each in a plane.
 inline bool has_pixels(const Job& job) {
@@ -154,15 +163,16 @@ inline void size_tasks(Job& job, wide_int row_sums, wide_int tile, wide_int pack
   const wide_int value = bytes_of_value(job);
   // A vector's indices are 32-bit beside float; a single channel's are 64-bit.
   const wide_int vectors = packed + (row_sums + tile) * job.vectors;
+  const bool packs = packs_integers(job, of_maximum);
   job.narrow = job.channels < min_padded_channels || job.wide_argmax ||
-               vectors * lanes * value > max_scratch_bytes;
+               vectors * lanes * value > (packs ? max_bytes_of_integers : max_scratch_bytes);
   const wide_int width = job.narrow ? 1 : lanes;
-  const bool never_packs =
-      job.pixels || (job.narrow && is_computed_type(job) && !(of_maximum && holds_bytes(job)));
+  const bool never_packs = job.pixels || (job.narrow && is_computed_type(job) && !packs);
   const wide_int pixel = job.whole_pixels ? job.channels : width;
   // A row of bins of a narrower type is pooled beside the sums.
   const wide_int pooled = job.pixels && !is_computed_type(job) ? job.columns.bins * pixel : 0;
-  const wide_int sums = row_sums * job.vectors * pixel + pooled;
+  const wide_int rows = 1 + (holds_16_bit_integers(job) ? converted_rows : 0);
+  const wide_int sums = rows * row_sums * job.vectors * pixel + pooled;
   // A single channel, or pixel, is loaded with what lies behind it.
   job.row_sum_bytes = whole_lines((sums + (job.narrow ? channels_of_pixel : 0)) * value);
   // Values, argmax, and what is transposed before it is written by non-temporal stores.
@@ -192,7 +202,8 @@ inline void size_tile(Job& job) {
 // Whether whole vectors of channels are read where they lie, side by side. Averages convert
 // narrower types where they read them.
 inline bool keeps_channels_together(const Job& job, bool of_maximum) {
-  return of_maximum ? works_in_place(job) : job.channels_last;
+  if (of_maximum) return works_in_place(job);
+  return job.channels_last && !packs_integers(job, of_maximum);
 }
 
 // Cells with few channels side by side are copied slowly: as many vectors as a core's cache holds,
@@ -297,8 +308,8 @@ inline void schedule_forward(Job& job, int threads, bool of_maximum) {
     }
     reach = reach_of_parts(job);
   }
-  job.pack_each_box =
-      reach.boxes.cells < reach.cells || (holds_bytes(job) && reach.max_cells > max_cells_of_bytes);
+  job.pack_each_box = reach.boxes.cells < reach.cells ||
+                      (holds_integers(job) && reach.max_cells > max_cells_of_integers);
   wide_int packed = job.pack_each_box ? reach.boxes.max_cells : reach.max_cells;
   if (!keeps_channels_together(job, of_maximum)) packed *= job.vectors;
   size_tasks(job, reach.boxes.max_width, bins_of_rows(job), packed, of_maximum);

@@ -41,6 +41,8 @@ inline float compute_value(float value) { return value; }
 inline double compute_value(double value) { return value; }
 inline float compute_value(uint8_t value) { return value; }
 inline float compute_value(int8_t value) { return value; }
+inline float compute_value(uint16_t value) { return value; }
+inline float compute_value(int16_t value) { return value; }
 inline int32_t compute_value(int32_t value) { return value; }  // an argmax moves as values do
 inline float compute_value(Bfloat16 value) {
   return bits_of<float>(static_cast<uint32_t>(value.bits) << 16);

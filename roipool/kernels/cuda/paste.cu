@@ -168,12 +168,11 @@ extern "C" __global__ void __launch_bounds__(256)
       const double sum = sum_of_block(all[axis], summands);
       const double sum_by_part = sum_of_block(by_part[axis], summands);
       if (threadIdx.x > 0) continue;
-      const double cells_per_pixel =
-          has_pixels(axes[axis])
-              ? double(axes[axis].cells) / (double(axes[axis].high) - double(axes[axis].low))
-              : 0;
-      out[4 * mask + axis] = static_cast<Value>(cells_per_pixel * (sum_by_part - sum));
-      out[4 * mask + axis + 2] = static_cast<Value>(-cells_per_pixel * sum_by_part);
+      const double cells = double(axes[axis].cells);
+      const double side =
+          has_pixels(axes[axis]) ? double(axes[axis].high) - double(axes[axis].low) : 1;
+      out[4 * mask + axis] = static_cast<Value>(cells * (sum_by_part - sum) / side);
+      out[4 * mask + axis + 2] = static_cast<Value>(cells * -sum_by_part / side);
     }
   }
 }

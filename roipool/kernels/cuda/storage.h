@@ -14,7 +14,7 @@ struct Bfloat16 {
 // The text that includes this says what maps hold: Float16, Bfloat16, float or double.
 typedef ROIPOOL_STORAGE Storage;
 
-// The element type of a forward's features; it differs for bytes of pictures.
+// The element type of a forward's features; it differs for integers of pictures and scans.
 #ifdef ROIPOOL_FEATURE_STORAGE
 typedef ROIPOOL_FEATURE_STORAGE FeatureStorage;
 #else
@@ -53,6 +53,8 @@ ROIPOOL_HD float compute_value(float value) { return value; }
 ROIPOOL_HD double compute_value(double value) { return value; }
 ROIPOOL_HD float compute_value(unsigned char value) { return value; }
 ROIPOOL_HD float compute_value(signed char value) { return value; }
+ROIPOOL_HD float compute_value(unsigned short value) { return value; }
+ROIPOOL_HD float compute_value(short value) { return value; }
 ROIPOOL_HD float compute_value(Bfloat16 value) {
   return float_of_bits(static_cast<unsigned>(value.bits) << 16);
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roipool._box_forms import MAP_FORMS, VOLUME_FORMS
@@ -42,6 +42,7 @@ examples:
   roipool compare map.npy --boxes boxes.csv --output-size 2 --values 3 4 8 9
   roipool compare --volume --gradients features --save slices.png
   roipool compare scan.npy --volume --boxes nodules.csv --box-format zyxzyx
+  roipool compare photo.jpg --masks masks.npy --boxes boxes.csv --html a.html
   roipool compare --engines cpu,oracle --systems 'roipool.*' --check
 
 exit status: 0 success; 1 --check failed; 2 bad input."""
@@ -61,7 +62,7 @@ def add_parser(subparsers: Any, systems: Mapping[str, Compute] | None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=functools.partial(run, systems=systems))
+    parser.set_defaults(run=functools.partial(run, systems=systems, default_of=parser.get_default))
     _add_input(parser.add_argument_group("input"))
     chosen = parser.add_argument_group("what to compare")
     chosen.add_argument("--list", action=_List, nargs=0, systems=systems, help="print the systems")
@@ -69,11 +70,25 @@ def add_parser(subparsers: Any, systems: Mapping[str, Compute] | None) -> None:
     _add_output(parser.add_argument_group("output"))
 
 
-def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) -> int:
-    """Run the command; see `roipool.tools.compare.command`."""
-    from roipool.tools.compare import command
+def run(
+    arguments: argparse.Namespace,
+    systems: Mapping[str, Compute] | None,
+    default_of: Callable[[str], Any],
+) -> int:
+    """Run the command; see `roipool.tools.compare.command`, and `.mask_report` for masks."""
+    if arguments.masks is None:
+        if arguments.threshold != default_of("threshold"):
+            raise ValueError("--threshold is for --masks")
+        from roipool.tools.compare import command
 
-    return command.run(arguments, systems)
+        return command.run(arguments, systems)
+    from roipool.tools.compare import mask_report, masks
+
+    for name, value in vars(arguments).items():
+        if name not in (*masks.OPTIONS, "run") and value != default_of(name):
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option}: not with --masks, which are pasted, not pooled")
+    return mask_report.run(arguments)
 
 
 class _List(argparse.Action):
@@ -122,6 +137,20 @@ def _add_input(group: Any) -> None:
         metavar="FILE",
         help="the boxes: CSV, JSON, .npy, or a file of COCO, Pascal VOC (.xml), LabelMe, GeoJSON "
         "or YOLO",
+    )
+    add_file(
+        "--masks",
+        metavar="FILE",
+        help="masks of a detector, one for each box, from 0 to 1: an array (K, h, w). Instead of "
+        "pooling, paste them into IMAGE by the rules of torchvision, detectron2, mmdetection and "
+        "Matterport",
+    )
+    add(
+        "--threshold",
+        type=read.threshold,
+        default=0.5,
+        metavar="T",
+        help="least value of pixels that are set, with --masks (default: 0.5)",
     )
     add(
         "--box-format",

@@ -18,6 +18,7 @@ __all__ = [
     "positive",
     "program_python",
     "sampling_ratio",
+    "threshold",
     "tolerance",
 ]
 
@@ -100,6 +101,14 @@ def tolerance(text: str) -> float:
         value = math.nan
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return value
+
+
+def threshold(text: str) -> float:
+    """Parse a number above 0, up to 1."""
+    value = tolerance(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to 1")
     return value
 
 

@@ -31,7 +31,7 @@ from roipool.tools.compare.reasons import explain
 from roipool.tools.compare.result import Findings
 from roipool.tools.compare.selection import most_telling, telling_channel
 
-__all__ = ["as_html", "playground"]
+__all__ = ["as_data_url", "as_html", "playground", "static_page"]
 
 FloatArray = NDArray[np.float32]
 
@@ -137,6 +137,14 @@ def _page(content: dict[str, Any], kind: str) -> str:
     }
     # In one pass: inserted text may itself look like a placeholder.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], _part("page.html"))
+
+
+def static_page(title: str, body: str) -> str:
+    """Return a page without a script, from a title and HTML."""
+    style = _part("page.css")
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; base-uri 'none'"
+    texts = {"policy": policy, "title": html.escape(title), "style": style, "body": body}
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], _part("masks.html"))
 
 
 def _part(name: str) -> str:
@@ -313,8 +321,6 @@ def _why(findings: Findings, index: int, box: int) -> dict[str, Any]:
 
 def _picture(features: FeatureMap, image: int, channel: int | None, whole: bool) -> str:
     """Return the picture, or one channel of the map in false colours, as a data URL."""
-    from PIL import Image
-
     if features.picture is not None:
         pixels = (np.clip(np.nan_to_num(features.picture), 0, 1) * 255).round().astype(np.uint8)
     else:
@@ -322,6 +328,13 @@ def _picture(features: FeatureMap, image: int, channel: int | None, whole: bool)
         low, high = _range(plane)
         share = np.clip((np.nan_to_num(plane) - low) / ((high - low) or 1.0), 0, 1)
         pixels = _shades("viridis")[(share * (_SHADES - 1)).round().astype(int)]
+    return as_data_url(pixels, whole)
+
+
+def as_data_url(pixels: NDArray[np.uint8], whole: bool = False) -> str:
+    """Return a picture as a data URL, made smaller unless all of its pixels are needed."""
+    from PIL import Image
+
     made = Image.fromarray(np.ascontiguousarray(pixels))
     if not whole:
         made.thumbnail((_MAX_SIDE, _MAX_SIDE))

@@ -10,7 +10,7 @@ import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from roipool._addresses import install
@@ -23,7 +23,7 @@ from roipool.tools.compare.reasons import number
 from roipool.tools.compare.result import Findings, Pair
 from roipool.tools.compare.values import NAME, FloatArray, Values
 
-__all__ = ["print_report"]
+__all__ = ["Text", "print_report", "print_texts"]
 
 # The most entries that are listed; the rest is only counted:
 _SHOWN = 26  # reasons
@@ -72,6 +72,22 @@ def print_report(
     show, width = _output()
     for line in _lines(findings, options, notes, verdict, style, width):
         show(line)
+
+
+class Text(NamedTuple):
+    """A paragraph; its lines after the first are indented."""
+
+    text: str
+    indent: int = 0
+    style: str = ""
+
+
+def print_texts(texts: Iterable[Text]) -> None:
+    """Print paragraphs on standard output."""
+    show, width = _output()
+    for text, indent, style in texts:
+        for line in _wrapped(text, width, indent, style):
+            show(line)
 
 
 def _output() -> tuple[Callable[[_Line], None], int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import roipool
-from roipool._dtypes import BYTES
+from roipool._dtypes import INTEGERS
 from roipool.systems import SEMANTICS, SYSTEMS
 from roipool.systems.case import STORAGES, Array, Case, held_by, with_channels
 from roipool.tools.random_calls.front_ends import relation_of
@@ -270,7 +270,7 @@ def _text_of_call(case: Case, call: FunctionCall) -> str:
 
 
 def _is_argmax(array: Array) -> bool:
-    return array.dtype.kind in "iu" and array.dtype.name not in BYTES
+    return array.dtype.kind in "iu" and array.dtype.name not in INTEGERS
 
 
 # How each library of arrays is written: its name, and the argument before a type.

@@ -39,11 +39,11 @@ def active() -> Iterator[ModuleType]:
         else:
             _backend[name] = importlib.import_module(name)
     bound = vars(_cupy).pop("engine", None)
-    launcher, cuda_driver.launcher = cuda_driver.launcher, driver.address  # type: ignore[assignment]
+    functions, cuda_driver.functions = cuda_driver.functions, driver.addresses  # type: ignore[assignment]
     try:
         yield cupy_module
     finally:
-        cuda_driver.launcher = launcher
+        cuda_driver.functions = functions
         vars(_cupy).pop("engine", None)
         if bound is not None:
             vars(_cupy)["engine"] = bound

@@ -340,7 +340,9 @@ class Function:
         assert all(size < 2**31 for size in grid)
         assert math.prod(block) <= 1024
         launches.append(self.name)
-        found = {int(each.view(np.uintp)[0]) for each in arguments if each.size == 8}
+        found: set[int] = set()
+        for each in arguments:  # also those of several maps, in the structure
+            found.update(each.view(np.uintp).tolist())
         extents = [_extent(array) for array in list(_arrays.values()) if array.data.ptr in found]
         error = self._kernel.compiled().launch(grid, block, shared, arguments, extents)
         if error:

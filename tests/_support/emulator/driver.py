@@ -1,4 +1,4 @@
-"""The driver's cuLaunchKernel on the emulator: runs kernels on the arguments at given addresses."""
+"""The driver's functions on the emulator: run kernels on the arguments at given addresses."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ functions: dict[int, Callable[..., None]] = {}
 errors: list[Exception] = []
 # What each launch was given: the stream, and the name of the kernel.
 launched: list[tuple[int, str]] = []
+cleared: list[tuple[int, int]] = []  # the stream, and bytes
 
 UNSIGNED, POINTER = ctypes.c_uint, ctypes.c_void_p
 LAUNCHER = ctypes.CFUNCTYPE(
@@ -42,8 +43,16 @@ def launch(function: int, *given: Any) -> int:
     return 0
 
 
-def address() -> int:
-    """Return the address of `launch`."""
-    found = ctypes.cast(launch, POINTER).value
-    assert found is not None
-    return found
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_size_t, ctypes.c_ubyte, ctypes.c_size_t, POINTER)
+def clear(address: int, value: int, size: int, stream: int) -> int:
+    """Fill memory, which must be an array's own; return 0, or the status to return."""
+    if not status:
+        cleared.append((stream or 0, size))
+        ctypes.memset(address, value, size)
+    return status
+
+
+def addresses() -> tuple[int, int]:
+    """Return the addresses of `launch` and `clear`."""
+    found = [ctypes.cast(each, POINTER).value for each in (launch, clear)]
+    return found[0] or 0, found[1] or 0

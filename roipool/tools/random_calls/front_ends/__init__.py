@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from roipool._definitions import PYRAMID_OPS
-from roipool.systems import SYSTEMS
+from roipool.systems import SYSTEMS, masks
 from roipool.systems.core import OPERATIONS
 from roipool.verification.relations import RELATIONS, Relation
 
@@ -23,7 +23,7 @@ LIBRARIES = ("torch", "jax", "dask", "cupy")
 DIFFERENTIATED = ("torch", "jax")  # those with gradients of their own
 # The operations of front ends: the core's, and the systems of `compat`. Codes of numbers are no
 # numbers, which guises could differentiate or halve.
-FRONT_END_ROWS = (*OPERATIONS, *PYRAMID_OPS)
+FRONT_END_ROWS = (*OPERATIONS, *PYRAMID_OPS, *masks.OF_CORE)
 COMPAT_ROWS = tuple(name for name, row in SYSTEMS.items() if "." in name and not row.returns_codes)
 # To draw from: `draw` takes each of the core's three times, so that both are drawn equally often.
 ROWS = FRONT_END_ROWS * round(len(COMPAT_ROWS) / (3 * len(FRONT_END_ROWS))) + COMPAT_ROWS
@@ -40,13 +40,13 @@ class Guise(NamedTuple):
         Makes the call and compares.
     seldom : int
         For a slow guise, use it for one in so many calls; 0 otherwise.
-    takes_bytes : bool
+    takes_integers : bool
         Whether maps may be of bytes, which have no gradient.
     """
 
     relation: Relation
     seldom: int = 0
-    takes_bytes: bool = False
+    takes_integers: bool = False
 
 
 def guises(library: str) -> Mapping[str, Guise]:
@@ -72,7 +72,7 @@ def guises_of_call(number: int, libraries: Sequence[str]) -> tuple[str, ...]:
 
 def take_bytes(subjects: Sequence[str]) -> bool:
     """Return whether maps may be of bytes in all of these guises."""
-    return all(guises(name.partition(": ")[0])[name].takes_bytes for name in subjects)
+    return all(guises(name.partition(": ")[0])[name].takes_integers for name in subjects)
 
 
 def relation_of(subject: str) -> Relation:

@@ -284,8 +284,10 @@ def is_derivative(case: Case) -> bool:
 
     Layers of `compat` are left out: their functions are other rows.
     """
-    forward = SYSTEMS[case.operation].forward
-    return forward.count(".") < 3 and published_of(function_of(roipool, forward)) is None
+    row = SYSTEMS[case.operation]
+    if row.forward.count(".") > 2 or not row.backward:
+        return False
+    return published_of(function_of(roipool, row.forward)) is None
 
 
 def moved_maps(case: Case) -> Array:
@@ -299,6 +301,8 @@ def tangent(case: Case, operation: System) -> Results | None:
     It consists of the pooled values of `moved_maps`, at the argmax of a maximum, and 0 outside.
     """
     options = case.options
+    if operation.masks == "pasted":  # which have no forward mode
+        return None
     if "extrapolation_value" in options:
         options = options | {"extrapolation_value": 0.0}
     change = replace(case, out="new", maps=moved_maps(case), options=options)

@@ -173,8 +173,8 @@ def out(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 GUISES = {
-    "as written": Guise(as_written, takes_bytes=True),
-    "memory": Guise(memory, takes_bytes=True),
-    "types": Guise(types, takes_bytes=True),
-    "out": Guise(out, takes_bytes=True),
+    "as written": Guise(as_written, takes_integers=True),
+    "memory": Guise(memory, takes_integers=True),
+    "types": Guise(types, takes_integers=True),
+    "out": Guise(out, takes_integers=True),
 }

@@ -91,7 +91,7 @@ def processes(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 GUISES = {
-    "one after another": Guise(one_after_another, takes_bytes=True),
-    "threads": Guise(threads, takes_bytes=True),
-    "processes": Guise(processes, seldom=200, takes_bytes=True),
+    "one after another": Guise(one_after_another, takes_integers=True),
+    "threads": Guise(threads, takes_integers=True),
+    "processes": Guise(processes, seldom=200, takes_integers=True),
 }

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 import roipool
-from roipool._dtypes import BYTES
+from roipool._dtypes import INTEGERS as INTEGER_MAPS
 from roipool.systems import SYSTEMS, System
 from roipool.systems.case import Case, held_by
 from roipool.verification.call import Results, run
@@ -170,7 +170,8 @@ class Sharded(Differentiated):
         """Return a function of the arrays that are differentiated by."""
         shared, split = PartitionSpec(), PartitionSpec("devices")
         all_names = _arrays_of(given)
-        specs = tuple(shared if each in MAPS else split for each in named(given, all_names))
+        maps = () if SYSTEMS[self.case.operation].masks == "pasted" else MAPS  # a mask for each box
+        specs = tuple(shared if each in maps else split for each in named(given, all_names))
         mesh = Mesh(np.array(jax.devices("cpu")[:DEVICES]), ("devices",))
         sharded = jax.shard_map(
             lambda *arrays: function(**unflat(given, all_names, arrays)),
@@ -251,7 +252,7 @@ def _settings(case: Case) -> Iterator[Case]:
     wide = wide or "." in case.operation
     if case.dtype == "float64" and not wide:
         case = held_by(case, "float32")
-    if rng.random() < 0.1 and case.dtype not in BYTES:
+    if rng.random() < 0.1 and case.dtype not in INTEGER_MAPS:
         case = with_subnormals(case)
     promotion = jax.numpy_dtype_promotion("strict" if strict else "standard")
     device = jax.default_device(jax.devices("cpu")[0])
@@ -295,6 +296,8 @@ def jit(case: Case, got: Results, library: Any) -> Comparisons:
 
 def gradient(case: Case, got: Results, library: Any) -> Comparisons:
     """Gradients by `vjp`."""
+    if not SYSTEMS[case.operation].backward:
+        return
     with _settings(case) as allowed:
         operation = differentiable(allowed, _any_types(allowed))
         yield from _compared(allowed, operation, Differentiated(allowed))
@@ -331,6 +334,8 @@ def shard_map(case: Case, got: Results, library: Any) -> Comparisons:
         return
     if "." in case.operation:
         return
+    if SYSTEMS[case.operation].masks == "cut":  # without gradients
+        return
     form = "batch indices"
     case = replace(case, form=form, rois=case.rois[:even], grad=case.grad[:even])
     with _settings(case) as allowed, jax.disable_jit(False):
@@ -342,9 +347,9 @@ def shard_map(case: Case, got: Results, library: Any) -> Comparisons:
 
 
 GUISES = {
-    "plain": Guise(plain, takes_bytes=True),
-    "NumPy arguments": Guise(numpy_arguments, takes_bytes=True),
-    "jit": Guise(jit, takes_bytes=True),
+    "plain": Guise(plain, takes_integers=True),
+    "NumPy arguments": Guise(numpy_arguments, takes_integers=True),
+    "jit": Guise(jit, takes_integers=True),
     "gradient": Guise(gradient),
     "forward mode": Guise(forward_mode),
     "vmap": Guise(vmap),

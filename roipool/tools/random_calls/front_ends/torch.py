@@ -133,7 +133,7 @@ class Derivatives(Eager):
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
         box_name = boxes_of(given)
-        self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
+        self.leaves = self._leaves(given)
         boxes = list(flat(given, [box_name]))
         self.boxes = boxes if is_differentiable(given, box_name) else []
         self._require_slopes(given)
@@ -141,6 +141,10 @@ class Derivatives(Eager):
             results = self.public(name)(**given)
         self.pooled = results[0] if isinstance(results, tuple) else results
         return results
+
+    def _leaves(self, given: Arguments) -> list[Tensor]:
+        learns = bool(SYSTEMS[self.case.operation].backward)
+        return [each.requires_grad_(learns) for each in flat(given, ["features"])]
 
     def _require_slopes(self, given: Arguments) -> None:
         has_slopes = SYSTEMS[self.case.operation].offset_gradient
@@ -458,7 +462,7 @@ class Compiled(Derivatives):
     def _forward(self, name: str, arguments: Arguments) -> Any:
         given = self.converted(arguments)
         box_name = boxes_of(given)
-        self.leaves = [each.requires_grad_() for each in flat(given, ["features"])]
+        self.leaves = self._leaves(given)
         self.boxes = list(flat(given, [box_name]))
         self._require_slopes(given)
         torch._dynamo.reset()
@@ -536,10 +540,10 @@ def _enlarged(case: Case, times: int) -> Case:
 
 
 GUISES = {
-    "fast path": Guise(fast_path, takes_bytes=True),
-    "inference mode": Guise(inference, takes_bytes=True),
-    "memory": Guise(memory, takes_bytes=True),
-    "types": Guise(types, takes_bytes=True),
+    "fast path": Guise(fast_path, takes_integers=True),
+    "inference mode": Guise(inference, takes_integers=True),
+    "memory": Guise(memory, takes_integers=True),
+    "types": Guise(types, takes_integers=True),
     "gradient": Guise(gradient),
     "gradient of views": Guise(gradient_of_views),
     "expanded": Guise(expanded),
@@ -547,11 +551,11 @@ GUISES = {
     "flush to zero": Guise(flushing),
     "dispatch mode": Guise(dispatch_mode),
     "subclasses": Guise(subclasses),
-    "meta": Guise(meta, takes_bytes=True),
+    "meta": Guise(meta, takes_integers=True),
     "vmap": Guise(vmap),
     "forward mode": Guise(forward_mode),
     "double backward": Guise(double_backward),
     "functional": Guise(functional),
     "compile": Guise(compiled, seldom=40),
-    "export": Guise(exported, seldom=37, takes_bytes=True),
+    "export": Guise(exported, seldom=37, takes_integers=True),
 }

@@ -1,4 +1,4 @@
-"""Features of bytes on a GPU: kernels read them as they are, and pool to float32."""
+"""Features of integers on a GPU: kernels read them as they are, and pool to float32."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from _support.compare import assert_same_bits
 from _support.pairwise import each
 
 import roipool
-from roipool._dtypes import BYTES, FLOATS, allowed_dtypes
+from roipool._dtypes import FLOATS, INTEGERS, allowed_dtypes
 from roipool.systems.case import dtypes
 
-OF_BYTES = [case for case in CASES if case.op.dtypes != FLOATS]
-USUAL = {"NCHW": ("uint8", 5), "NHWC": ("int8", 8)}  # of which the quick suite tests one each
-every_case = pytest.mark.parametrize("case", OF_BYTES, ids=str)
+OF_INTEGERS = [case for case in CASES if case.op.dtypes != FLOATS]
+USUAL = {"NCHW": ("uint16", 5), "NHWC": ("int8", 8)}  # of which the quick suite tests one each
+every_case = pytest.mark.parametrize("case", OF_INTEGERS, ids=str)
 
 
-def bytes_of(dtype: str, layout: str, channels: int) -> Any:
-    """Return maps of random bytes."""
+def integers_of(dtype: str, layout: str, channels: int) -> Any:
+    """Return maps of random integers."""
     shape = (SHAPE[0], channels, *SHAPE[2:])
-    maps = np.random.default_rng(channels).integers(0, 256, shape).astype(np.uint8).view(dtype)
+    limits, rng = np.iinfo(dtype), np.random.default_rng(channels)
+    maps = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
     return np.ascontiguousarray(np.moveaxis(maps, 1, -1) if layout == "NHWC" else maps)
 
 
@@ -36,9 +37,11 @@ def pooled(case: OperationCase, gpu: Backend, maps: Any, layout: str, **options:
     return [gpu.to_host(one) for one in (found if isinstance(found, tuple) else (found,))]
 
 
-def check_bytes(case: OperationCase, gpu: Backend, dtype: str, layout: str, channels: int) -> None:
-    """Check that bytes give what the same numbers give in float32."""
-    maps = bytes_of(dtype, layout, channels)
+def check_integers(
+    case: OperationCase, gpu: Backend, dtype: str, layout: str, channels: int
+) -> None:
+    """Check that integers give what the same numbers give in float32."""
+    maps = integers_of(dtype, layout, channels)
     expected = pooled(case, gpu, gpu.to_device(maps.astype(np.float32)), layout)
     for one, other in zip(pooled(case, gpu, gpu.to_device(maps), layout), expected, strict=True):
         assert_same_bits(one, other)
@@ -49,21 +52,21 @@ def check_bytes(case: OperationCase, gpu: Backend, dtype: str, layout: str, chan
 def test_results_are_those_of_the_numbers_in_float32(
     case: OperationCase, layout: str, gpu: Backend
 ) -> None:
-    check_bytes(case, gpu, USUAL[layout][0], layout, USUAL[layout][1])
+    check_integers(case, gpu, USUAL[layout][0], layout, USUAL[layout][1])
 
 
 @pytest.mark.thorough
-@each(dtype=BYTES, layout=("NCHW", "NHWC"), channels=[1, 3, 4, 7, 16])
+@each(dtype=INTEGERS, layout=("NCHW", "NHWC"), channels=[1, 3, 4, 7, 16])
 @every_case
 def test_results_of_any_number_of_channels(
     case: OperationCase, dtype: str, layout: str, channels: int, gpu: Backend
 ) -> None:
-    check_bytes(case, gpu, dtype, layout, channels)
+    check_integers(case, gpu, dtype, layout, channels)
 
 
 def test_maps_in_other_orders_of_memory(gpu: Backend) -> None:
-    case = next(case for case in OF_BYTES if case.variant.definition == "roi_align")
-    maps = bytes_of("int8", "NHWC", 8)
+    case = next(case for case in OF_INTEGERS if case.variant.definition == "roi_align")
+    maps = integers_of("int8", "NHWC", 8)
     expected = pooled(case, gpu, gpu.to_device(maps), "NHWC")
     channels_last = gpu.to_device(maps).transpose(0, 3, 1, 2)
     (found,) = pooled(case, gpu, channels_last, "NCHW")
@@ -77,9 +80,9 @@ def test_maps_in_other_orders_of_memory(gpu: Backend) -> None:
 
 @pytest.mark.parametrize("name", ["average", "maximum"])
 def test_results_of_a_chosen_type(name: str, gpu: Backend) -> None:
-    case = next(case for case in OF_BYTES if case.variant.has_argmax == (name == "maximum"))
+    case = next(case for case in OF_INTEGERS if case.variant.has_argmax == (name == "maximum"))
     layout = "NHWC" if name == "average" else "NCHW"
-    maps = gpu.to_device(bytes_of("uint8", layout, 5))
+    maps = gpu.to_device(integers_of("uint8", layout, 5))
     values, *argmax = pooled(case, gpu, maps, layout)
     for chosen in set(allowed_dtypes("uint8")) & {"uint8", "float16", "float32", "float64"}:
         got, *also = pooled(case, gpu, maps, layout, dtype=chosen)
@@ -89,8 +92,8 @@ def test_results_of_a_chosen_type(name: str, gpu: Backend) -> None:
             assert_same_bits(one, other)
 
 
-@each(dtype=BYTES, filling=["2.5", "-1.5", "300", "nan", "inf", "-inf"])
-def test_bytes_are_rounded_as_those_of_numpy(dtype: str, filling: str, gpu: Backend) -> None:
+@each(dtype=INTEGERS, filling=["2.5", "-1.5", "300", "nan", "inf", "-inf"])
+def test_integers_are_rounded_as_those_of_numpy(dtype: str, filling: str, gpu: Backend) -> None:
     maps, boxes, images = np.zeros((1, 3, 4, 4), dtype), np.full((5, 4), 2.0), np.zeros(5, int)
     options: dict[str, Any] = {"extrapolation_value": float(filling), "dtype": dtype}
     expected = roipool.crop_and_resize(maps, boxes, images, 2, **options)
@@ -100,8 +103,8 @@ def test_bytes_are_rounded_as_those_of_numpy(dtype: str, filling: str, gpu: Back
     assert_same_bits(gpu.to_host(out), expected)
 
 
-@pytest.mark.parametrize("dtype", BYTES)
-def test_other_operations_take_no_bytes(dtype: str, gpu: Backend) -> None:
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_other_operations_take_no_integers(dtype: str, gpu: Backend) -> None:
     maps = gpu.to_device(np.zeros((1, 3, 4, 4), dtype))
     rois = gpu.to_device(np.array([[0.0, 1, 1, 2, 2]]))
     with pytest.raises(TypeError, match=rf"features must have dtype {', '.join(FLOATS)}, got"):

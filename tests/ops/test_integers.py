@@ -1,7 +1,8 @@
-"""Features of bytes: pictures are read as they are, and pooled to float32."""
+"""Features of integers: pictures are read as they are, and pooled to float32."""
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,14 +18,14 @@ from _support.valid_calls import CALLS, FEATURES
 import roipool
 from roipool import _cpu, _pooling
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS
-from roipool._dtypes import BYTES, FLOATS
+from roipool._dtypes import FLOATS, INTEGERS
 from roipool.systems.case import LAYOUTS, dtypes, held_by
 from roipool.verification.call import run
 from roipool.verification.catalogue import ENTRIES, Entry
 from roipool.verification.check import CALL, ORACLE, check
 
 MIB = 2**20
-every_byte_type = each(dtype=BYTES)
+every_integer_type = each(dtype=INTEGERS)
 every_row = pytest.mark.parametrize(
     "name", [name for name, (op, _) in VARIANTS.items() if op.dtypes != FLOATS]
 )
@@ -34,17 +35,18 @@ every_row = pytest.mark.parametrize(
 in_pixels = pytest.mark.filterwarnings("ignore:.*more than 10 times the size of their maps")
 
 
-def cases_of_bytes(name: str, entry: Entry, dtype: str, layout: str) -> list[Any]:
-    """Return an entry's calls with pixels of bytes, which count sixteenths."""
+def cases_of_integers(name: str, entry: Entry, dtype: str, layout: str) -> list[Any]:
+    """Return an entry's calls with pixels of integers, which count sixteenths or finer parts."""
+    parts = 16 ** np.dtype(dtype).itemsize
     return [
-        held_by(replace(case, layout=layout, maps=16 * case.maps), dtype)
+        held_by(replace(case, layout=layout, maps=parts * case.maps), dtype)
         for _, case in entry.cases(name)
     ]
 
 
-def check_bytes(name: str, entry: Entry, dtype: str, layout: str, *subjects: str) -> None:
+def check_integers(name: str, entry: Entry, dtype: str, layout: str, *subjects: str) -> None:
     """Make all calls of an operation for an entry, and compare."""
-    for case in cases_of_bytes(name, entry, dtype, layout):
+    for case in cases_of_integers(name, entry, dtype, layout):
         for finding in check(case, subjects):
             assert finding.comparison.problem is None, finding
 
@@ -54,20 +56,23 @@ def check_bytes(name: str, entry: Entry, dtype: str, layout: str, *subjects: str
 @every_row
 def test_oracle(name: str, entry: Entry) -> None:
     number = ENTRIES.index(entry)
-    check_bytes(name, entry, BYTES[number % 2], LAYOUTS[number // 2 % 2], CALL, ORACLE)
+    dtype, layout = INTEGERS[number % 4], LAYOUTS[number // 4 % 2]
+    check_integers(name, entry, dtype, layout, CALL, ORACLE)
 
 
 @in_pixels
 @pytest.mark.thorough
-@every_byte_type
+@every_integer_type
 @every_layout
 @pytest.mark.parametrize("entry", ENTRIES, ids=str)
 @every_row
 def test_every_type_and_layout(name: str, entry: Entry, dtype: str, layout: str) -> None:
-    check_bytes(name, entry, dtype, layout, CALL, ORACLE, "transposes", "threads", "chosen types")
+    check_integers(
+        name, entry, dtype, layout, CALL, ORACLE, "transposes", "threads", "chosen types"
+    )
 
 
-@every_byte_type
+@every_integer_type
 @every_layout
 @each(engine=_cpu.instruction_sets(), channels=[1, 3, 5, 16, 19, 32])
 @every_row
@@ -80,7 +85,7 @@ def test_results_are_those_of_the_numbers_in_float32(
     _cpu.use_instruction_set(engine)
     try:
         for _, drawn in entry.cases(name):
-            maps = rng.integers(-128, 256, (len(drawn.maps), channels, *drawn.maps.shape[2:]))
+            maps = rng.integers(-(2**15), 2**16, (len(drawn.maps), channels, *drawn.maps.shape[2:]))
             grad = np.zeros((len(drawn.grad), channels, *drawn.grad.shape[2:]))
             case = held_by(replace(drawn, maps=maps, grad=grad, layout=layout), dtype)
             of_floats = run(replace(case, dtype="float32"), roipool)
@@ -91,30 +96,34 @@ def test_results_are_those_of_the_numbers_in_float32(
 
 
 IDENTITIES: dict[str, Callable[..., Any]] = {
-    "average": lambda maps, **more: roipool.roi_align(
-        maps, [[0, 0, 0, 16, 16]], 16, 1.0, 1, **more
+    "average": lambda maps, side, **more: roipool.roi_align(
+        maps, [[0, 0, 0, side, side]], side, 1.0, 1, **more
     ),
-    "bilinear crop": lambda maps, **more: roipool.crop_and_resize(
-        maps, [[0, 0, 1, 1]], [0], 16, **more
+    "bilinear crop": lambda maps, side, **more: roipool.crop_and_resize(
+        maps, [[0, 0, 1, 1]], [0], side, **more
     ),
-    "nearest crop": lambda maps, **more: roipool.crop_and_resize(
-        maps, [[0, 0, 1, 1]], [0], 16, method="nearest", **more
+    "nearest crop": lambda maps, side, **more: roipool.crop_and_resize(
+        maps, [[0, 0, 1, 1]], [0], side, method="nearest", **more
     ),
-    "maximum": lambda maps, **more: roipool.roi_pool(maps, [[0, 0, 0, 15, 15]], 16, **more),
-    "maximum of samples": lambda maps, **more: roipool.roi_align(
-        maps, [[0, 0, 0, 16, 16]], 16, 1.0, 1, mode="max", **more
+    "maximum": lambda maps, side, **more: roipool.roi_pool(
+        maps, [[0, 0, 0, side - 1, side - 1]], side, **more
+    ),
+    "maximum of samples": lambda maps, side, **more: roipool.roi_align(
+        maps, [[0, 0, 0, side, side]], side, 1.0, 1, mode="max", **more
     ),
 }
 
 
-@every_byte_type
+@every_integer_type
 @every_layout
 @each(channels=[1, 3, 16, 17])
 @pytest.mark.parametrize("identity", IDENTITIES)
-def test_every_byte_passes(identity: str, channels: int, layout: str, dtype: str) -> None:
-    every = np.arange(256, dtype=np.uint8).view(dtype).reshape(1, 1, 16, 16)
-    maps = in_layout(np.repeat(every, channels, axis=1), layout)
-    got = IDENTITIES[identity](maps, layout=layout)
+def test_every_integer_passes(identity: str, channels: int, layout: str, dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    every = np.arange(limits.min, limits.max + 1).astype(dtype)
+    side = math.isqrt(len(every))
+    maps = in_layout(np.repeat(every.reshape(1, 1, side, side), channels, axis=1), layout)
+    got = IDENTITIES[identity](maps, side, layout=layout)
     assert got.dtype == np.float32
     np.testing.assert_array_equal(got, maps)
 
@@ -152,36 +161,26 @@ def test_crops_of_no_picture_and_of_no_boxes() -> None:
 every_function = pytest.mark.parametrize(
     "function", [name for name, op in OPS.items() if op.dtypes != FLOATS]
 )
-ROUNDED = {
-    "2.5": {"uint8": 2, "int8": 2},
-    "3.5": {"uint8": 4, "int8": 4},
-    "-0.5": {"uint8": 0, "int8": 0},
-    "-1.5": {"uint8": 0, "int8": -2},
-    "127.5": {"uint8": 128, "int8": 127},
-    "254.5": {"uint8": 254, "int8": 127},
-    "255.5": {"uint8": 255, "int8": 127},
-    "-128.5": {"uint8": 0, "int8": -128},
-    "1e30": {"uint8": 255, "int8": 127},
-    "inf": {"uint8": 255, "int8": 127},
-    "-inf": {"uint8": 0, "int8": -128},
-    "nan": {"uint8": 0, "int8": 0},
-}
+WITHIN = ["2.5", "3.5", "-0.5", "-1.5", "127.5", "254.5", "255.5", "-128.5", "65534.5"]
+BEYOND = ["32767.5", "-32768.5", "65535.5", "1e30", "inf", "-inf", "nan"]
 
 
-@every_byte_type
-@each(filling=list(ROUNDED))
-def test_bytes_are_rounded_half_to_even_and_limited(filling: str, dtype: str) -> None:
-    beyond = np.full((19, 4), 2.0)
+@every_integer_type
+@each(filling=[*WITHIN, *BEYOND])
+def test_integers_are_rounded_half_to_even_and_limited(filling: str, dtype: str) -> None:
+    number = float(filling)
     crops = roipool.crop_and_resize(
         np.zeros((1, 3, 4, 4), dtype),
-        beyond,
+        np.full((19, 4), 2.0),
         np.zeros(19),
         3,
-        extrapolation_value=float(filling),
+        extrapolation_value=number,
         dtype=dtype,
     )
     assert crops.dtype == dtype
-    np.testing.assert_array_equal(crops, ROUNDED[filling][dtype])
+    limits = np.iinfo(dtype)
+    expected = 0 if math.isnan(number) else min(max(number, limits.min), limits.max)
+    np.testing.assert_array_equal(crops, round(expected))
 
 
 @every_layout
@@ -232,13 +231,14 @@ def test_floats_are_pooled_to_their_own_type(function: str, name: str) -> None:
             pool(**arguments, dtype=other)
 
 
-@every_byte_type
+@every_integer_type
 @every_function
-def test_a_type_that_bytes_are_not_pooled_to(function: str, dtype: str) -> None:
+def test_a_type_that_integers_are_not_pooled_to(function: str, dtype: str) -> None:
     pool, arguments = CALLS[function]
     arguments = {**arguments, "features": FEATURES.astype(dtype)}
     message = rf"dtype must be None or {dtype}, {', '.join(FLOATS)} for {dtype} features, got"
-    for other in ("int16", {"uint8": np.int8, "int8": np.uint8}[dtype], bool, "no type", 8):
+    other_sign = dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"
+    for other in ("int32", other_sign, bool, "no type", 8):
         with pytest.raises(TypeError, match=message):
             pool(**arguments, dtype=other)
 
@@ -280,16 +280,19 @@ CALLS_ON_A_PICTURE: dict[str, tuple[int, Callable[..., Any]]] = {
 
 
 @every_layout
-@each(dtype=["float32", "uint8"])
+@each(stored=["uint8", "int16"], pooled_to_float=[True, False])
 @pytest.mark.parametrize("name", CALLS_ON_A_PICTURE)
-def test_a_picture_is_not_copied(name: str, dtype: str, layout: str) -> None:
+def test_a_picture_is_not_copied(
+    name: str, stored: str, pooled_to_float: bool, layout: str
+) -> None:
     """Memory grows by plans and, of a maximum, the windows of single boxes, beside `out`.
 
-    NumPy's memory is traced, and the rest is in the cache after the call. What is rounded to bytes
-    is in float32 for a part of the boxes; parts need scratch memory of several sizes.
+    NumPy's memory is traced, and the rest is in the cache after the call. What is rounded to
+    integers is in float32 for a part of the boxes; parts need scratch memory of several sizes.
     """
     windows, call = CALLS_ON_A_PICTURE[name]
-    maps = np.zeros(shape_in_layout((1, 3, *PICTURE), layout), np.uint8)
+    dtype = "float32" if pooled_to_float else stored
+    maps = np.zeros(shape_in_layout((1, 3, *PICTURE), layout), stored)
     out = np.empty(shape_in_layout((CROPS, 3, SIZE, SIZE), layout), dtype)
     threads, limit = roipool.get_num_threads(), roipool.get_cache_limit()
     roipool.free_memory()
@@ -311,12 +314,13 @@ def test_a_picture_is_not_copied(name: str, dtype: str, layout: str) -> None:
 # ---- Supported dtypes
 
 
-@every_byte_type
+@every_integer_type
 @pytest.mark.parametrize("op", (OPS | PYRAMID_OPS | VOLUME_OPS).values(), ids=lambda op: op.forward)
-def test_the_table_says_which_operations_take_bytes(op: Any, dtype: str) -> None:
+def test_the_table_says_which_operations_take_integers(op: Any, dtype: str) -> None:
     function, arguments = CALLS[op.forward]
-    maps = FEATURES.astype(dtype)
-    given = {**arguments, "features": [maps] if op.forward in PYRAMID_OPS else maps}
+    maps = arguments["features"]
+    stored = [each.astype(dtype) for each in maps] if type(maps) is list else maps.astype(dtype)
+    given = {**arguments, "features": stored}
     if dtype in op.dtypes:
         assert function(**given).dtype == np.float32
         return
@@ -325,5 +329,5 @@ def test_the_table_says_which_operations_take_bytes(op: Any, dtype: str) -> None
 
 
 def test_unsupported_dtype_lists_supported_ones() -> None:
-    with pytest.raises(TypeError, match=r"features must have .*, uint8, int8, bool, got int16"):
-        roipool.crop_and_resize(FEATURES.astype(np.int16), [[0, 0, 1, 1]], [0], 2)
+    with pytest.raises(TypeError, match=r"features must have .*, uint16, int16, bool, got int32"):
+        roipool.crop_and_resize(FEATURES.astype(np.int32), [[0, 0, 1, 1]], [0], 2)
