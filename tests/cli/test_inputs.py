@@ -10,7 +10,7 @@ import pytest
 from _support.cli_runs import FAST, fails, given_to_a_system, save_map
 from _support.platforms import needs_matplotlib
 
-from roipool.cli import main
+from roipool.cli import files, main
 from roipool.compat import tensorflow
 from roipool.tools.compare.engines import ENGINES
 from roipool.tools.compare.systems import SYSTEMS
@@ -220,3 +220,9 @@ def test_a_made_map() -> None:
     np.testing.assert_array_equal(given.features, again.features)
     assert given.rois[:, 1:].max() > 20  # beyond a picture of twice the size
     assert (given.rois[:, 3] < given.rois[:, 1]).any()  # reversed
+
+
+def test_two_options_may_not_write_one_file_by_two_names(tmp_path: Path) -> None:
+    names = str(tmp_path / "file.json"), f"{tmp_path}/../{tmp_path.name}/file.json"
+    with pytest.raises(ValueError, match="both --json and --page would write it"):
+        files.check_outputs(dict(zip(("--json", "--page"), names, strict=True)))

@@ -409,3 +409,10 @@ def test_openvino_reads_other_images_if_asked() -> None:
 def test_openvino_names_the_wrong_argument(options: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         extracted(**{"rois": [[1, 1, 3, 3]], **options})
+
+
+def test_detectron2_finds_levels_in_the_type_of_the_maps() -> None:
+    """A side that is 224 in float32 alone is on the canonical level."""
+    maps = [np.full((1, 1, size, size), float(size == 16), np.float32) for size in (32, 16)]
+    pooler = detectron2.ROIPooler(1, (1 / 8, 1 / 16), 1, "ROIAlignV2")
+    assert pooler(maps, [np.array([[0, 0, 223.999993, 224.0]])]) == 1

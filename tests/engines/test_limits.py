@@ -59,7 +59,7 @@ def test_the_tightest_of_the_groups_around_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quota", "expected"), [("-1", None), ("400000", 4), ("150000", 2), ("1", 1)]
+    ("quota", "expected"), [("-1", None), ("0", None), ("400000", 4), ("150000", 2), ("1", 1)]
 )
 def test_version_1(tmp_path: Path, quota: str, expected: int | None) -> None:
     folder = "cpu,cpuacct/docker/1234"

@@ -435,3 +435,9 @@ def test_gradients_of_other_masks() -> None:
 def test_a_result_that_no_memory_holds() -> None:
     with pytest.raises(MemoryError):
         roipool.paste_masks(SQUARE, BOX, 2**31 - 1)
+
+
+def test_a_mean_of_the_threshold_itself_is_in_the_target() -> None:
+    masks = np.zeros((1, 8, 8), np.float32)
+    masks[0, :, 4:] = 1
+    assert roipool.crop_masks(masks, [[2, 0, 6, 8]], [0], 1, threshold=0.5).all()
