@@ -14,7 +14,7 @@ from roipool._errors import with_name
 from roipool._gradients import published_of, refuse_gradients
 from roipool._kept import compute_and_keep
 from roipool._request import LAST
-from roipool.torch._core import checked_arguments, is_of_core
+from roipool.torch._core import checked_arguments, has_derivatives, is_of_core
 from roipool.torch._families import PUBLIC
 from roipool.torch._small_calls import small_call
 
@@ -46,7 +46,7 @@ def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:
     try:
         if is_of_core(function):
             args, kwargs = checked_arguments(function, args, kwargs)
-        elif torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not has_derivatives(function):
             refuse_gradients(function, args, kwargs, _requires_gradient)
         published = published_of(function)
         if published is not None:

@@ -35,6 +35,11 @@ def is_of_core(function: Function) -> bool:
     return is_known and function.__module__.startswith(_MODULES)
 
 
+def has_derivatives(function: Function) -> bool:
+    """Return whether autograd differentiates a public function, rather than calls its gradients."""
+    return is_of_core(function) and not function.__module__.startswith("roipool._masks.")
+
+
 def checked_arguments(
     function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
