@@ -164,6 +164,13 @@ def test_no_gradient_is_lost() -> None:
         roipool.paste_masks(masks.detach(), boxes, SIZE, out=torch.empty(3, *SIZE))
 
 
+@pytest.mark.parametrize("crop", [np.zeros(2), torch.zeros(2)])
+def test_an_array_is_no_option(crop: Any) -> None:
+    masks, boxes = masks_and_boxes()
+    with pytest.raises(TypeError, match="paste_masks: crop must "):
+        roipool.paste_masks(masks, boxes, SIZE, crop=crop)
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float32])
 def test_targets(dtype: torch.dtype) -> None:
     masks = (torch.arange(2 * 9 * 9).reshape(2, 9, 9) % 5 > 2).to(dtype)
