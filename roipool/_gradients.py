@@ -27,10 +27,11 @@ _SHAPES = ("_shape", "_size")
 _SHAPES_OF_MAPS = ("_shapes",)
 # Beginnings of the arguments of a gradient that the forward returns.
 _RETURNED = ("argmax", "maxidx")
-_COMPOSED = ("crop",)
 # Arguments of a forward that say whether it is a maximum, and what they are then.
 _POOLERS = ("ROIAlign", "ROIAlignV2", "ROIAlignRotated", "ROIPool")
 _MAXIMA = {"mode": "max", "pool_mode": "max", "pooler_type": "ROIPool"}
+# The attribute of functions that are marked by `composed`.
+_COMPOSED = "calls_other_functions"
 # The argument of a forward that lets it return what its gradient needs.
 _WITH_RESULTS = "return_argmax"
 
@@ -78,6 +79,12 @@ def publishes_gradient(
         return function
 
     return marked
+
+
+def composed(function: FunctionT) -> FunctionT:
+    """Mark a function of other public functions, which have its gradients."""
+    setattr(function, _COMPOSED, True)
+    return function
 
 
 def published_of(function: Function) -> Published | None:
@@ -128,7 +135,7 @@ def gradient_names(function: Function) -> Mapping[str, str] | None:
     None for a gradient itself, and for a function of other public functions, which have them.
     """
     name, names = function.__name__, vars(sys.modules[function.__module__])
-    if "_backward" in name or name in _COMPOSED:
+    if "_backward" in name or hasattr(function, _COMPOSED):
         return None
     found = {each: f"{name}_backward_{each}" for each in signature_of(function).parameters}
     found[features_of(function)] = f"{name}_backward"

@@ -12,6 +12,7 @@ ctypedef int (*Clearer)(size_t, unsigned char, size_t, void*) noexcept
 
 cdef enum:
     WORDS_OF_ARGUMENTS = 512
+    FUNCTIONS_OF_DRIVER = 8
     MOST_ADDRESSES = 10
     # What `LEVEL_TYPE` in _cuda/arguments.py has of each level, in words.
     LEVEL_ADDRESS = 0
@@ -235,6 +236,22 @@ cdef class KeptLaunches:
                 self.kept.clear()
             found = self.kept[key] = self.make(*key)
         return found, exact
+
+
+def xla_cuda_handler(addresses):
+    """Return the handler of calls in XLA's programs for a GPU.
+
+    Parameters
+    ----------
+    addresses : tuple of int
+        Those of the driver's functions that `roipool._cuda.driver` names, for all handlers.
+    """
+    cdef size_t[FUNCTIONS_OF_DRIVER] functions
+    cdef int i
+    for i in range(FUNCTIONS_OF_DRIVER):
+        functions[i] = addresses[i]
+    set_cuda_driver(functions)
+    return PyCapsule_New(handler_for_cuda(), "xla._CUSTOM_CALL_TARGET", NULL)
 
 
 def rounded_up(wide_int count):

@@ -130,6 +130,7 @@ run_tests() {
   local workers=() folders=(tests/ops tests/compat tests/cuda tests/verification)
   if ! lacks xdist; then workers=(-n 12); fi
   if ! lacks torch; then folders+=(tests/front_ends/test_torch_gpu.py); fi
+  if ! lacks jax; then folders+=(tests/front_ends/test_jax_gpu.py); fi
   step verify 100 "$PYTHON" -m roipool verify --backend cuda || true
   # Without a device the tests must fail, not be skipped.
   step tests 360 "$PYTHON" -m pytest -q -m gpu -W default --continue-on-collection-errors \

@@ -8,6 +8,7 @@ not imported.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
@@ -162,6 +163,15 @@ LIBRARY_OF = _Libraries({np.ndarray: NUMPY, list: None, tuple: None})
 _HOST_TYPES = frozenset({np.ndarray, int, float, list, tuple, str})
 
 
+class _Thread(threading.local):
+    """What calls of this thread take beside arrays."""
+
+    takes_numbers = True  # lists of them as arrays, which other libraries' calls do not
+
+
+THREAD = _Thread()
+
+
 def is_lazy(library: Library | None) -> TypeGuard[LazyLibrary]:
     """Return whether the arrays of a library are maps whose values are not known."""
     return hasattr(library, "check_call")
@@ -198,6 +208,8 @@ def common_library(values: Mapping[str, Any]) -> tuple[Library, Any]:
         else:
             parts.append(value)
     if _HOST_TYPES.issuperset(map(type, parts)):  # the usual call on a host
+        if not THREAD.takes_numbers and any(type(part) is not np.ndarray for part in parts):
+            raise TypeError("arrays must be arrays, not lists of numbers")
         return NUMPY, None
     for part in parts:
         library = LIBRARY_OF[type(part)]

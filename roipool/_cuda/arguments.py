@@ -14,6 +14,9 @@ from roipool._boxes import DEVICE_INDEX_TYPES
 # The fields are those of kernels/cuda/call.h, in their order.
 
 
+MAX_LEVELS = 64  # kernels take 4 KB of arguments
+
+
 class AxisCall(NamedTuple):
     """One axis of a call."""
 
@@ -174,7 +177,8 @@ class Argument:
         self._bytes = np.array((*call[:-1], levels), structure).tobytes()
         self._offsets = offsets
         self._boxes_at, self._tasks_at = offsets["boxes"], offsets["tasks"]
-        self._addresses_at = range(offsets["levels"], len(self._bytes), LEVEL_TYPE.itemsize)
+        # Where the addresses of several levels' maps lie in the structure.
+        self.addresses_at = range(offsets["levels"], len(self._bytes), LEVEL_TYPE.itemsize)
         self._tasks_of_box = tasks_of_box
         # Without fields: CuPy asks NumPy to describe an argument, which takes 50 us if it has some.
         self._type = np.dtype((np.void, len(self._bytes)))
@@ -210,6 +214,6 @@ class Argument:
         if self._tasks_of_box:
             _pack_integer(structure, self._tasks_at, boxes * self._tasks_of_box)
         if maps:
-            for place, address in zip(self._addresses_at, maps, strict=True):
+            for place, address in zip(self.addresses_at, maps, strict=True):
                 _pack_address(structure, place, address)
         return np.frombuffer(structure, self._type)

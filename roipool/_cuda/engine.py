@@ -25,7 +25,8 @@ from roipool._boxes import Regions
 from roipool._cpu import rounded_up
 from roipool._cuda import launch
 from roipool._cuda import masks as pastes
-from roipool._cuda.arguments import Argument
+from roipool._cuda.arguments import MAX_LEVELS, Argument
+from roipool._cuda.driver import LEAST_CAPABILITY
 from roipool._cuda.launch import Defines, LaunchConfig, Launches
 from roipool._cuda.partition import SHARED_BYTES, Limits, Sizes
 from roipool._cuda.source import OPTIONS, kernel_source
@@ -64,13 +65,11 @@ Array = Any
 NULL = np.uintp(0)  # instead of an array
 SHAPE, SIZE = operator.attrgetter("shape"), operator.attrgetter("size")
 USUAL_LIMITS = Limits()
-MAX_LEVELS = 64  # kernels take 4 KB of arguments
 CACHE = (
     "CuPy keeps compiled kernels in the folder named by the environment variable CUPY_CACHE_DIR, "
     "by default ~/.cupy/kernel_cache; set it to a folder that can be written, or set "
     "CUPY_CACHE_IN_MEMORY=1 to compile in every process"
 )
-LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any_sync
 
 
 # ---- Launching

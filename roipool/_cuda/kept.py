@@ -17,9 +17,8 @@ from roipool._arguments import MAX_AXIS
 from roipool._boxes import DEVICE_INDEX_TYPES
 from roipool._cpu import CallLaunch, KeptLaunches
 from roipool._cuda import driver, launch
-from roipool._cuda.arguments import Argument
+from roipool._cuda.arguments import MAX_LEVELS, Argument
 from roipool._cuda.engine import (
-    MAX_LEVELS,
     allow_shared_memory,
     check_device,
     function_of,

@@ -219,6 +219,8 @@ def config_of(
     }
     if sizes.feature_dtype is not None:
         texts["feature_storage"] = FEATURE_STORAGE[dtype_name(sizes.feature_dtype)]
+    if sizes.has_narrow_levels:
+        texts["narrow_levels"] = 1
     grid = grid._replace(blocks=min(grid.blocks, sizes.limits.max_blocks))
     of_box = call.tasks // call.boxes if call.boxes and file in FILES_BY_BOX else 0
     return LaunchConfig(f"cuda/{file}.cu", name, tuple(texts.items()), grid, call, of_box)

@@ -95,6 +95,7 @@ class Sizes(NamedTuple):
     limits: Limits = Limits()
     feature_dtype: np.dtype[Any] | None = None  # of bytes; None: as pooled values
     cuts: bool = False  # batch indices to whole numbers
+    has_narrow_levels: bool = False  # numbers of levels are int32, not int64
 
     @property
     def channels_last(self) -> bool:

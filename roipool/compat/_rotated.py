@@ -38,18 +38,23 @@ def boxes_in_degrees(
     *,
     unknown_image: Literal["error", "zero"] = "error",
 ) -> Regions:
-    """Return boxes of shape (K, 6) with their angles in radians, as detectron2 and MXNet do.
-
-    The product is one of float64, which is then rounded to the type of the boxes.
-    """
+    """Return boxes of shape (K, 6) with their angles in radians, as detectron2 and MXNet do."""
     regions = conventions.numbered_boxes(
         rois, None, images, dtype, form, unknown_image=unknown_image
     )
-    boxes: Array = regions.boxes
+    return regions._replace(boxes=in_radians(regions.boxes))
+
+
+def in_radians(boxes: Array) -> Array:
+    """Return boxes with their last column, the angle in degrees, in radians.
+
+    The product is one of float64, which is then rounded to the type of the boxes.
+    """
     xp = conventions.library_of(boxes).xp()
     with np.errstate(over="ignore", invalid="ignore"):
         radians = check.cast(
             check.cast(boxes, check.FLOAT64) * np.pi / 180.0, check.dtype_of(boxes)
         )
     is_angle = xp.arange(boxes.shape[1]) == boxes.shape[1] - 1
-    return regions._replace(boxes=xp.where(is_angle, radians, boxes))
+    turned: Array = xp.where(is_angle, radians, boxes)
+    return turned

@@ -24,7 +24,7 @@ from roipool._pooling import Call
 from roipool._request import Pooling, check_sizes
 from roipool._types import ArrayT, Numbers
 from roipool.compat import _conventions as conventions
-from roipool.compat import _detectron2_rotated, torchvision
+from roipool.compat import _detectron2_rotated, _rotated, torchvision
 from roipool.compat._layers import Layer
 
 
@@ -276,7 +276,7 @@ class _Pooler(NamedTuple):
             )
         name, aligned, _ = _POOLERS[self.pooler_type]
         samples = conventions.adaptive_if_not_positive("sampling_ratio", self.sampling_ratio)
-        definition = Definition(name, self.scales[0], samples, aligned, math.pi / 180)
+        definition = Definition(name, self.scales[0], samples, aligned)
         pooling = Pooling(definition, self.output_size, scales=self.scales)
         for i, shape in enumerate(shapes):
             check_sizes(f"{argument}[{i}]", shape, "output_size", pooling)
@@ -288,7 +288,10 @@ class _Pooler(NamedTuple):
     def _regions(
         self, box_lists: Any, _: None, images: int, dtype: np.dtype[Any], form: Form
     ) -> Regions:
-        """Return the boxes, rounded to the maps' type, and the index of each one's map."""
+        """Return the boxes and the index of each one's map.
+
+        Boxes are rounded to the maps' type, but for rotated ones, whose angles become radians.
+        """
         columns = _POOLERS[self.pooler_type][2]
         tables = _boxes.tables(form.boxes, check.sequence(form.boxes, box_lists), columns)
         if len(tables) != images:
@@ -297,7 +300,8 @@ class _Pooler(NamedTuple):
         boxes = check.cast(exact.boxes, real_dtype(dtype))
         with np.errstate(invalid="ignore", over="ignore"):
             sides = boxes[:, 2:4] if columns == 5 else boxes[:, 2:4] - boxes[:, 0:2]
-        rounded = _boxes.coordinates(check.cast(boxes, dtype), dtype)
+        own = _rotated.in_radians(boxes) if columns == 5 else check.cast(boxes, dtype)
+        rounded = _boxes.coordinates(own, dtype)
         if len(self.scales) == 1:
             return Regions(rounded, exact.batch_indices, exact.batch_indices * 0)
         first = -round(math.log2(self.scales[0]))

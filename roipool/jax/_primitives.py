@@ -29,7 +29,7 @@ from jax.interpreters import ad, batching, mlir
 from roipool._dtypes import FLOATS, POOLED_DTYPES
 from roipool._layout import AXES, Shape4, cells
 from roipool._request import pooled_shape
-from roipool.jax import _transport
+from roipool.jax import _cuda, _transport
 from roipool.jax._transport import Request
 
 Array = Any
@@ -499,6 +499,7 @@ def _batch_of_none(kernel: Kernel, operands: Any, dims: Any, request: Request, s
 TRANSPORTS: list[tuple[Callable[..., list[Array]], str | None]] = [
     (_transport.call_host_from_device, None),
     (_transport.call_cpu, "cpu"),
+    (_cuda.call_cuda, "cuda"),
 ]
 
 

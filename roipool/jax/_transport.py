@@ -1,7 +1,8 @@
 """How compiled programs reach the kernels: XLA calls a handler of roipool, or the host.
 
-The handler needs neither Python nor the GIL. A jaxlib that refuses it has none, nor has a device
-that is no CPU: then the program calls back the host, with NumPy arrays, which copies them.
+The handler needs neither Python nor the GIL: on a CPU it runs the kernels, on NVIDIA's GPUs it
+launches them (``roipool.jax._cuda``). A jaxlib that refuses it has none, nor have other devices:
+then the program calls back the host, with NumPy arrays, which copies them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from roipool import _cpu
 from roipool._boxes import Regions
+from roipool._cuda import driver
 from roipool._definitions import MOVES_WITH_BOXES, TRAITS, Depth
 from roipool._dtypes import POOLED_DTYPES
 from roipool._engines import maximum_backward
@@ -61,6 +63,7 @@ class Request(NamedTuple):
 
 
 TARGET = "roipool_cpu"
+TARGET_OF_GPUS = "roipool_cuda"
 NO_DEPTH = Depth(0, 0, 0, 1.0, 1.0)  # of maps, which are no volumes
 
 
@@ -79,6 +82,7 @@ def register_if_known() -> None:
         version = re.findall(r"#define XLA_FFI_API_M(?:AJ|IN)OR (\d+)", header)
         if version in [[str(major), str(minor)] for minor in minors]:
             jax.ffi.register_ffi_target(TARGET, _cpu.xla_handler(), platform="cpu")
+            _register_for_gpus()
     except Exception:  # noqa: BLE001 - whatever is amiss: `why_no_handler` tries again, and tells
         return
 
@@ -109,8 +113,36 @@ def _register() -> str:
     return ""
 
 
-def transport() -> str:
-    """Return in words how programs on a CPU call the kernels.
+def _register_for_gpus() -> bool:
+    """Register the handler that launches kernels; return whether there is a driver to do so."""
+    functions = driver.addresses(*driver.FUNCTIONS)
+    if functions:
+        handler = _cpu.xla_cuda_handler(functions)
+        stages = {"initialize": handler, "execute": handler}
+        jax.ffi.register_ffi_target(TARGET_OF_GPUS, stages, platform="CUDA")
+    return bool(functions)
+
+
+@functools.cache
+def why_not_on_gpus() -> str:
+    """Register the handler for GPUs once; return why programs cannot launch kernels, or nothing."""
+    with _registering:
+        try:
+            jax.local_devices(backend="cuda")
+            if not _register_for_gpus():
+                return f"the library of CUDA's driver, {driver.LIBRARY}, is missing"
+        except Exception as error:  # noqa: BLE001 - a jaxlib that is too old or too new, no GPU
+            return f"JAX has no CUDA, or refuses the handler: {error}"
+    return ""
+
+
+def transport(platform: str = "cpu") -> str:
+    """Return in words how programs call the kernels.
+
+    Parameters
+    ----------
+    platform : {"cpu", "cuda"}
+        The platform of the programs: a CPU, or NVIDIA's GPUs.
 
     Returns
     -------
@@ -123,7 +155,10 @@ def transport() -> str:
     >>> roipool.jax.transport()
     'handlers of XLA'
     """
-    reason = why_no_handler()
+    reasons: dict[str, Callable[[], str]] = {"cpu": why_no_handler, "cuda": why_not_on_gpus}
+    if platform not in reasons:
+        raise ValueError(f"platform must be 'cpu' or 'cuda', got {platform!r}")
+    reason = reasons[platform]()
     return f"callbacks of the host ({reason})" if reason else "handlers of XLA"
 
 
@@ -140,7 +175,7 @@ def call_handler(
 ) -> list[Array]:
     """Return the results of a kernel that XLA calls, in a program for a CPU."""
     check_environment()
-    if (empty := _without_kernel(kernel, operands, results, request)) is not None:
+    if (empty := without_kernel(kernel, operands, results, request)) is not None:
         return empty
     pooling = request.pooling
     definition, rules = pooling.definition, pooling.rules
@@ -178,13 +213,17 @@ def call_handler(
 
 
 def call_host_from_device(
-    kernel: str, operands: Sequence[Array], results: Results, request: Request
+    kernel: str,
+    operands: Sequence[Array],
+    results: Results,
+    request: Request,
+    why: str = "roipool has no kernels for this device",
 ) -> list[Array]:
     """Return the results of a kernel in a program for a device that is no CPU, with a warning."""
     warnings.warn(
-        f"roipool: {request.operation} runs on the CPU: at every call, this program copies its "
-        "arrays from the device to the host, and the results back; to keep them on the host, move "
-        "the arrays with jax.device_put(array, jax.devices('cpu')[0])",
+        f"roipool: {request.operation} runs on the CPU ({why}): at every call, this program copies "
+        "its arrays from the device to the host, and the results back; to keep them on the host, "
+        "move the arrays with jax.device_put(array, jax.devices('cpu')[0])",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -196,7 +235,7 @@ def call_host(
 ) -> list[Array]:
     """Return the results of a kernel that runs in a callback, in a program for any device."""
     check_environment()
-    if (empty := _without_kernel(kernel, operands, results, request)) is not None:
+    if (empty := without_kernel(kernel, operands, results, request)) is not None:
         return empty
 
     shapes = [each.shape for each in results]
@@ -207,7 +246,7 @@ def call_host(
     return list(jax.pure_callback(compute, tuple(results), *operands))
 
 
-def _without_kernel(
+def without_kernel(
     kernel: str, operands: Sequence[Array], results: Results, request: Request
 ) -> list[Array] | None:
     """Return the results where there is nothing to compute, else None."""

@@ -15,6 +15,7 @@ from roipool._box_forms import FORMS
 from roipool._dtypes import FLOATS, INTEGERS, dtype_name
 from roipool._errors import shown
 from roipool._front_ends import for_every_array
+from roipool._gradients import composed
 from roipool._layout import Layout
 from roipool._settings import get_num_threads
 from roipool._types import Numbers
@@ -54,6 +55,7 @@ class _Crop(NamedTuple):
 
 
 @for_every_array
+@composed
 def crop(
     picture: Any,
     boxes: Numbers | Sequence[Numbers],

@@ -123,7 +123,9 @@ def goldens(file: str, folder: Traversable) -> Iterator[Golden]:
     inputs, answers = _arrays(folder, f"{prefix}inputs"), _arrays(folder, file)
     for record in json.loads((folder / f"{prefix}cases.json").read_text()):
         start = f"case{record['id']}_"
-        yield Golden(record, _of_case(inputs, start), _of_case(answers, start))
+        # Numbers of options, unlike lists, are not arrays that go to a device.
+        options = {key: tuple(of) if isinstance(of, list) else of for key, of in record.items()}
+        yield Golden(options, _of_case(inputs, start), _of_case(answers, start))
 
 
 def _arrays(folder: Traversable, name: str) -> dict[str, Array]:

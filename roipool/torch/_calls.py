@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,13 +14,22 @@ from roipool._errors import with_name
 from roipool._gradients import published_of, refuse_gradients
 from roipool._kept import compute_and_keep
 from roipool._request import LAST
-from roipool.torch._core import checked_arguments, has_derivatives, is_of_core
+from roipool.torch._core import check_formats_of_pictures, checked_arguments, is_of_core
 from roipool.torch._families import PUBLIC
+from roipool.torch._host_calls import result_on_host
 from roipool.torch._small_calls import small_call
 
 Function = Callable[..., Any]
 
-_kept: dict[Function, KeptCalls] = {}
+
+class _Kept(NamedTuple):
+    """Small calls of a function: on arrays of plain tensors' memory, and on tensors as such."""
+
+    arrays: KeptCalls
+    tensors: KeptCalls
+
+
+_kept: dict[Function, _Kept] = {}
 
 
 def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -29,9 +38,13 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         from roipool.torch._tracing import call_in_trace  # imports Dynamo
 
         return call_in_trace(function.__module__, function.__name__, args, kwargs)
-    kept = _kept.get(function)
-    if kept is None:
-        kept = _kept.setdefault(function, KeptCalls())
+    found = _kept.get(function)
+    if found is None:
+        found = _kept.setdefault(function, _Kept(KeptCalls(), KeptCalls()))
+    result = result_on_host(function, found.arrays, args, kwargs)
+    if result is not None:
+        return result
+    kept = found.tensors
     small = kept.prepared(args, kwargs) if len(args) > 1 else None
     result = None if small is None else small(args[0], args[1])
     if result is not None:
@@ -46,8 +59,10 @@ def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:
     try:
         if is_of_core(function):
             args, kwargs = checked_arguments(function, args, kwargs)
-        if torch.is_grad_enabled() and not has_derivatives(function):
-            refuse_gradients(function, args, kwargs, _requires_gradient)
+        else:
+            check_formats_of_pictures(function, args, kwargs)
+            if torch.is_grad_enabled():
+                refuse_gradients(function, args, kwargs, _requires_gradient)
         published = published_of(function)
         if published is not None:
             own = published.of(args, kwargs)

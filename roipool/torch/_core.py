@@ -23,21 +23,17 @@ _OPERATIONS: dict[str, Op] = {
     for op in (*OPS.values(), *PYRAMID_OPS.values(), *VOLUME_OPS.values())
     for name in op.functions.values()
 }
-# Public functions of no operation, and their boxes.
+_OTHERS = {"assign_levels": "rois"}  # public functions of no operation, and their boxes
+# Those of pictures, whose boxes are corners unless an argument says otherwise.
 _OF_MASKS = ("paste_masks", "paste_masks_backward", "paste_masks_backward_boxes", "masks_to_rle")
-_OTHERS = {"assign_levels": "rois"} | dict.fromkeys((*_OF_MASKS, "crop_masks", "crop"), "boxes")
-_MODULES = ("roipool.ops.", "roipool._masks.")
+_OF_PICTURES = frozenset((*_OF_MASKS, "crop_masks", "crop"))
+_MODULES_OF_PICTURES = ("roipool.ops.", "roipool._masks.")
 
 
 def is_of_core(function: Function) -> bool:
     """Return whether a public function is one of roipool's own operations."""
     is_known = function.__name__ in _OPERATIONS or function.__name__ in _OTHERS
-    return is_known and function.__module__.startswith(_MODULES)
-
-
-def has_derivatives(function: Function) -> bool:
-    """Return whether autograd differentiates a public function, rather than calls its gradients."""
-    return is_of_core(function) and not function.__module__.startswith("roipool._masks.")
+    return is_known and function.__module__.startswith("roipool.ops.")
 
 
 def checked_arguments(
@@ -65,6 +61,19 @@ def checked_arguments(
             if is_constant and (part.requires_grad or forward_ad._current_level >= 0):
                 return _with(function, args, kwargs, name, _detached(value))
     return args, kwargs
+
+
+def check_formats_of_pictures(
+    function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Check the format of the boxes of a function of pictures; those of others pass."""
+    is_known = function.__name__ in _OF_PICTURES
+    if not is_known or not function.__module__.startswith(_MODULES_OF_PICTURES):
+        return
+    for name, value in named(function, args, kwargs):
+        for part_name, part in _parts(name, value) if name == "boxes" else ():
+            if isinstance(part, Tensor) and hasattr(part, "format"):
+                check_box_format(part_name, part, _format(None, function, args, kwargs))
 
 
 # Types of arguments that are no tensors and hold none.

@@ -173,12 +173,31 @@ def test_degrees_become_radians_before_they_are_rounded() -> None:
     degrees = np.float32([[0, 4, 4.5, 5, 3, 33.3], [0, 3, 4, 2, 6, -200.1], [0, 5, 4, 3, 3, 90]])
     radians = degrees.copy()
     radians[:, 5] = degrees[:, 5].astype(np.float64) * np.pi / 180
+    expected = mmcv.roi_align_rotated(maps, radians, (2, 3), 0.5, 2)
     actual = detectron2.ROIAlignRotated((2, 3), 0.5, 2)(maps, degrees)
-    np.testing.assert_array_equal(actual, mmcv.roi_align_rotated(maps, radians, (2, 3), 0.5, 2))
+    np.testing.assert_array_equal(actual, expected)
+    pooler = detectron2.ROIPooler((2, 3), [0.5], 2, "ROIAlignRotated")
+    np.testing.assert_array_equal(pooler([maps], [degrees[:, 1:]]), expected)
     actual = mxnet.contrib_RROIAlign(maps, degrees, (2, 3), 0.5, 2)
     expected = mmcv.roi_align_rotated(maps, radians, (2, 3), 0.5, 2, aligned=False)
     np.testing.assert_array_equal(actual, expected)
     np.testing.assert_array_equal(degrees[:, 5], np.float32([33.3, -200.1, 90]))  # as they were
+
+
+@on_every_backend
+def test_detectron2_rounds_no_rotated_boxes_to_half_maps() -> None:
+    """Its layer pools such maps in float32, and so does its pooler."""
+    maps = np.random.default_rng(0).standard_normal((1, 2, 64, 64)).astype(np.float16)
+    box = np.float32([[60.013, 61.007, 30.003, 20.009, 33.3]])
+    table = np.column_stack([[0], box]).astype(np.float32)
+    radians = table.astype(np.float64)
+    radians[:, 5] = np.float32(radians[:, 5] * np.pi / 180)
+    expected = reference.roi_align_rotated(maps.astype(np.float64), radians, 2, 0.5, 2)
+    rounded = expected.astype(np.float16)
+    layer = detectron2.ROIAlignRotated(2, 0.5, 2)(maps, table)
+    pooler = detectron2.ROIPooler(2, [0.5], 2, "ROIAlignRotated")([maps], [box])
+    np.testing.assert_array_equal(layer, pooler)
+    np.testing.assert_allclose(pooler.astype(np.float64), rounded.astype(np.float64), atol=1e-3)
 
 
 @on_every_backend

@@ -20,7 +20,10 @@ STRUCTURES = {
         "major_number major_version, minor_number minor_version"
     ),
     ("ErrorRequest", "XLA_FFI_Error_Create_Args"): "message message, code errc",
-    ("Functions", "XLA_FFI_Api"): "version api_version, create_error XLA_FFI_Error_Create",
+    ("StreamRequest", "XLA_FFI_Stream_Get_Args"): "context ctx, stream stream",
+    ("Functions", "XLA_FFI_Api"): (
+        "version api_version, create_error XLA_FFI_Error_Create, get_stream XLA_FFI_Stream_Get"
+    ),
     ("Buffer", "XLA_FFI_Buffer"): "element dtype, data data, rank rank, sizes dims",
     ("Buffers", "XLA_FFI_Args"): "count size, items args",
     ("Buffers", "XLA_FFI_Rets"): "count size, items rets",
@@ -28,7 +31,7 @@ STRUCTURES = {
     ("NumberList", "XLA_FFI_Array"): "element dtype, count size, data data",
     ("AttributeTable", "XLA_FFI_Attrs"): "count size, kinds types, names names, values attrs",
     ("CallFrame", "XLA_FFI_CallFrame"): (
-        "functions api, stage stage, operands args, results rets, attributes attrs"
+        "functions api, context ctx, stage stage, operands args, results rets, attributes attrs"
     ),
     ("Metadata", "XLA_FFI_Metadata"): "version api_version, traits traits",
     ("MetadataExtension", "XLA_FFI_Metadata_Extension"): "base extension_base, metadata metadata",
@@ -36,8 +39,11 @@ STRUCTURES = {
 NUMBERS = {
     "invalid_argument": "XLA_FFI_Error_Code_INVALID_ARGUMENT",
     "resource_exhausted": "XLA_FFI_Error_Code_RESOURCE_EXHAUSTED",
+    "internal_error": "XLA_FFI_Error_Code_INTERNAL",
     "element_int8": "XLA_FFI_DataType_S8",
     "element_uint8": "XLA_FFI_DataType_U8",
+    "element_int16": "XLA_FFI_DataType_S16",
+    "element_uint16": "XLA_FFI_DataType_U16",
     "element_int32": "XLA_FFI_DataType_S32",
     "element_int64": "XLA_FFI_DataType_S64",
     "element_float16": "XLA_FFI_DataType_F16",
@@ -45,7 +51,9 @@ NUMBERS = {
     "element_float64": "XLA_FFI_DataType_F64",
     "element_bfloat16": "XLA_FFI_DataType_BF16",
     "attribute_is_list": "XLA_FFI_AttrType_ARRAY",
+    "stage_initialize": "XLA_FFI_ExecutionStage_INITIALIZE",
     "stage_execute": "XLA_FFI_ExecutionStage_EXECUTE",
+    "fits_command_buffers": "XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE",
     "extension_is_metadata": "XLA_FFI_Extension_Metadata",
     "interface_major": "XLA_FFI_API_MAJOR",
 }
@@ -58,7 +66,11 @@ def checks() -> list[str]:
             mine, theirs = pair.split()
             found.append(f"offsetof(ours::{own}, {mine}) == offsetof({other}, {theirs})")
             found.append(f"sizeof(ours::{own}::{mine}) == sizeof({other}::{theirs})")
-    found.append("sizeof(ours::ErrorRequest) == sizeof(XLA_FFI_Error_Create_Args)")
+    for own, other in {
+        "ErrorRequest": "XLA_FFI_Error_Create_Args",
+        "StreamRequest": "XLA_FFI_Stream_Get_Args",
+    }.items():
+        found.append(f"sizeof(ours::{own}) == sizeof({other})")
     return found
 
 

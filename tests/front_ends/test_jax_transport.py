@@ -77,6 +77,14 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: OperationCase) 
         check("box_gradient", [slopes[:, order]], pooled, features)
 
 
+def test_callbacks_take_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_transport, "why_no_handler", lambda: "a test")
+    jax.clear_caches()
+    rois, features = [[0, 1, 1, 5, 6]], maps().astype(np.int8)
+    found = jax.jit(lambda x: roipool.roi_align(x, rois, 2))(jnp.asarray(features))
+    assert_same_bits(np.asarray(found), roipool.roi_align(features, rois, 2))
+
+
 @pytest.mark.parametrize("case", [case for case in ALL_CASES if not case.adaptive], ids=str)
 @each(layout=["NCHW", "NHWC"])
 def test_xla_copies_no_maps(case: OperationCase, layout: str) -> None:
@@ -167,6 +175,6 @@ def test_programs_for_other_devices_name_their_cost(
     traced = jax.jit(jax.grad(loss)).trace(
         jnp.asarray(maps(), jnp.float32), jnp.asarray(CASES[0].boxes(), jnp.float32)
     )
-    words = r"roi_align runs on the CPU: at every call, .* jax\.device_put\(array, jax\.devices"
+    words = r"roi_align runs on the CPU \(.*\): at every call, .* jax\.device_put\(array, jax\.dev"
     with pytest.warns(RuntimeWarning, match=words):
         traced.lower(lowering_platforms=(platform,))

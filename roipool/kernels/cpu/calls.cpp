@@ -6,6 +6,7 @@
 #include "interface.h"
 #include "mask_call.h"
 #include "xla.h"
+#include "xla_cuda.h"
 
 namespace roipool {
 
@@ -52,6 +53,10 @@ Status execute_mask_call(MaskCall* call, void (*start_threads)(Execution*, int))
 }
 
 void* handler_for_xla(Executor executor) { return xla_handler(executor); }
+
+void* handler_for_cuda() { return xla_cuda_handler(); }
+
+void set_cuda_driver(const size_t* addresses) { use_cuda_driver(addresses); }
 
 const DefinitionRow* rows_of_definitions() { return definition_rows; }
 

@@ -16,7 +16,9 @@ enum Operation {
   op_maximum_backward,
   op_unpool,
   op_argmax_positions,
-  op_argmax_at
+  op_argmax_at,
+  op_average_windows,  // the cells that an average or a maximum reads
+  op_maximum_windows
 };
 
 enum Status {
@@ -96,6 +98,11 @@ Status execute_whole_call(Call* call, void (*start_threads)(Execution*, int));
 
 // The handler of calls in programs of XLA, which executes them by `executor`.
 void* handler_for_xla(Status (*executor)(Call*, int running));
+
+// The handler of calls in programs of XLA for a GPU, and the addresses of the driver's functions
+// that it calls.
+void* handler_for_cuda();
+void set_cuda_driver(const size_t* addresses);
 
 // The rows of definitions.h, for Python.
 const DefinitionRow* rows_of_definitions();

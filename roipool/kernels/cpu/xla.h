@@ -5,7 +5,7 @@
 
 #include "call.h"
 #include "float_environment.h"
-#include "xla_ffi.h"
+#include "xla_frame.h"
 
 namespace roipool {
 
@@ -65,52 +65,6 @@ struct Memory {
   explicit Memory(wide_int bytes) : start(allocate(static_cast<size_t>(bytes))) {}
   ~Memory() { deallocate(start); }
 };
-
-inline Error* failed(CallFrame* frame, ErrorCode code, const char* message) {
-  ErrorRequest request;
-  memset(&request, 0, sizeof request);
-  request.prefix.bytes = sizeof request;
-  request.message = message;
-  request.code = code;
-  return frame->functions->create_error(&request);
-}
-
-// XLA asks every handler once for the version of the interface that it was written for: the one
-// that XLA has, as far as these structures were compared with it.
-inline bool answers_metadata(CallFrame* frame) {
-  Extension* extension = frame->prefix.extensions;
-  if (!extension || extension->kind != extension_is_metadata) return false;
-  Metadata* metadata = reinterpret_cast<MetadataExtension*>(extension)->metadata;
-  const Functions* functions = frame->functions;
-  metadata->version.major_number = interface_major;
-  metadata->version.minor_number =
-      functions ? minimum<int>(functions->version.minor_number, newest_minor) : oldest_minor;
-  metadata->traits = 0;
-  return true;
-}
-
-// The elements of an attribute, or null if it is not a list of `count` numbers of this type.
-template <typename T>
-const T* attribute(const CallFrame* frame, const char* name, ElementType type, size_t count) {
-  const AttributeTable& table = frame->attributes;
-  for (int64_t i = 0; i < table.count; ++i) {
-    const Text* text = table.names[i];
-    if (text->length != strlen(name) || memcmp(text->start, name, text->length)) continue;
-    if (table.kinds[i] != attribute_is_list) return nullptr;
-    const NumberList* list = static_cast<const NumberList*>(table.values[i]);
-    const bool fits = list->element == type && list->count == count;
-    return fits ? static_cast<const T*>(list->data) : nullptr;
-  }
-  return nullptr;
-}
-
-inline const Buffer& operand(const CallFrame* frame, int64_t number) {
-  return *static_cast<const Buffer*>(frame->operands.items[number]);
-}
-
-inline const Buffer& result(const CallFrame* frame, int64_t number) {
-  return *static_cast<const Buffer*>(frame->results.items[number]);
-}
 
 inline bool storage_of(int32_t type, Storage* storage) {
   switch (type) {
@@ -348,7 +302,7 @@ inline bool are_whole(const Boxes& boxes, Operation operation, const Level* leve
 }
 
 inline Error* handle(CallFrame* frame) {
-  if (answers_metadata(frame) || frame->stage != stage_execute) return nullptr;
+  if (answers_metadata(frame, 0) || frame->stage != stage_execute) return nullptr;
   Attributes given;
   given.integers = attribute<int64_t>(frame, "integers", element_int64, integer_count);
   given.reals = attribute<double>(frame, "reals", element_float64, real_count);

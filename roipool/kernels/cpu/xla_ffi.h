@@ -1,8 +1,8 @@
 // What a handler sees of XLA's foreign function interface, in our own words: the structures that
-// XLA passes to a handler on a CPU, as its documentation of the C interface lays them out, and no
-// more of them than `xla.h` reads. So every build has the handler, also where jaxlib has no wheel.
-// Layouts are the same from JAX 0.6 (interface 0.1) to 0.10 (0.3): tests/front_ends/test_jax_ffi.py
-// compares them with the header of the jaxlib that is installed.
+// XLA passes to a handler, as its documentation of the C interface lays them out, and no more of
+// them than `xla.h` and `xla_cuda.h` read. So every build has the handlers, also where jaxlib has
+// no wheel. Layouts are the same from JAX 0.6 (interface 0.1) to 0.10 (0.3):
+// tests/front_ends/test_jax_ffi.py compares them with the header of the jaxlib that is installed.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -35,12 +35,19 @@ struct InterfaceVersion {
 
 struct Error;  // XLA's
 
-enum ErrorCode : int32_t { invalid_argument = 3, resource_exhausted = 8 };
+enum ErrorCode : int32_t { invalid_argument = 3, resource_exhausted = 8, internal_error = 13 };
 
 struct ErrorRequest {
   Prefix prefix;
   const char* message;
   int32_t code;
+};
+
+// Asks for the stream of a call: on a GPU, CUDA's.
+struct StreamRequest {
+  Prefix prefix;
+  void* context;  // the call's
+  void* stream;   // the answer
 };
 
 // The functions of XLA; more of them follow.
@@ -49,6 +56,8 @@ struct Functions {
   InterfaceVersion version;
   const void* internal;
   Error* (*create_error)(ErrorRequest*);
+  const void* others[3];
+  Error* (*get_stream)(StreamRequest*);
 };
 
 enum ElementType : int32_t {
@@ -101,7 +110,7 @@ struct AttributeTable {
   void** values;  // by kind; of a list a NumberList
 };
 
-enum Stage : int32_t { stage_execute = 3 };
+enum Stage : int32_t { stage_initialize = 2, stage_execute = 3 };
 
 struct CallFrame {
   Prefix prefix;
@@ -115,6 +124,9 @@ struct CallFrame {
 
 // XLA asks a handler once for its metadata, by a call with an extension of this kind.
 const int32_t extension_is_metadata = 1;
+
+// Of a handler whose calls always queue the same operations: they can be captured in a graph.
+const uint32_t fits_command_buffers = 1;
 
 struct Metadata {
   size_t bytes;

@@ -194,11 +194,20 @@ __device__ inline wide_int image_of_box(const void* images, const Call& call, wi
   return checked_image(number, call.images);
 }
 
+// JAX's levels are int32.
+__device__ inline wide_int level_of_box(const Boxes& boxes, wide_int box) {
+#ifdef ROIPOOL_NARROW_LEVELS
+  return reinterpret_cast<const int*>(boxes.levels)[box];
+#else
+  return boxes.levels[box];
+#endif
+}
+
 // The image of a box, counted through the levels; negative: none.
 __device__ inline wide_int image_of_box(const Boxes& boxes, const Call& call, wide_int box) {
   const wide_int image = image_of_box(boxes.images, call, box);
   if (boxes.levels == nullptr) return image;
-  const wide_int level = boxes.levels[box];
+  const wide_int level = level_of_box(boxes, box);
   return image < 0 || level < 0 || level >= level_count ? -1 : level * call.images + image;
 }
 
