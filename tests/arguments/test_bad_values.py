@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.catalogue import Array
+from _support.forms import read_only
 from _support.pairwise import each
 from _support.run_python import ONLY_ARRAYS, run_python
 from _support.valid_calls import (
@@ -20,7 +21,6 @@ from _support.valid_calls import (
     ROIS,
     SAMPLES,
     filled_out,
-    read_only,
 )
 
 import roipool

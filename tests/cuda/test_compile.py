@@ -140,6 +140,7 @@ def test_every_file_is_compiled() -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cells", [*STORAGE, "uint8"])
 @pytest.mark.parametrize("result", ["values", "uint8", "bool"])
 def test_pasting_compiles(cells: str, result: str) -> None:

@@ -8,7 +8,6 @@ from _support.pairwise import each
 from _support.tensors import ALL_CASES as CASES
 from _support.tensors import TensorCase, maps
 from torch import Tensor
-from torch.autograd import forward_ad
 
 import roipool
 
@@ -71,17 +70,6 @@ def test_a_wrong_index_of_one_call_is_named(
 
 
 # ---- What no kernel computes is an error, never zero
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.moves or case.op.forward == "roi_align"], ids=str
-)
-def test_forward_mode_through_boxes_is_refused(case: TensorCase) -> None:
-    features, boxes, indices = small_maps(case), case.boxes(3), case.indices(3)
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(boxes, torch.ones_like(boxes))
-        with pytest.raises(NotImplementedError, match=f"{case.op.forward}.*boxes"):
-            case.pool(features, dual, indices)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.is_linear], ids=str)

@@ -176,17 +176,6 @@ def test_pictures_of_pillow() -> None:
     np.testing.assert_array_equal(roipool.crop(image, BOXES, 6), roipool.crop(PICTURE, BOXES, 6))
 
 
-def test_threads_change_nothing() -> None:
-    boxes = np.tile(BOXES, (40, 1))
-    once = roipool.crop(PICTURE, boxes, 20)
-    before = roipool.get_num_threads()
-    try:
-        roipool.set_num_threads(3)
-        np.testing.assert_array_equal(roipool.crop(PICTURE, boxes, 20), once)
-    finally:
-        roipool.set_num_threads(before)
-
-
 def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich")
     shown = roipool.crop(PICTURE, BOXES, 6, progress=True)
