@@ -274,7 +274,7 @@ def _crop_regions(
 def _note_pixels(name: str, array: Array) -> None:
     """Warn of boxes that are all far outside of their maps: they are pixels, not fractions."""
     checked = (LIBRARY_OF[type(array)] or NUMPY).checked_values(array)
-    if checked is None or len(checked) < 2 or not min(checked[0, 2:]) > MOST_FRACTION:
+    if checked is None or len(checked) < 2 or not checked[0, 2] > MOST_FRACTION:
         return
     if (checked[:, 2:] > MOST_FRACTION).all():
         warnings.warn(

@@ -170,6 +170,7 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
     cdef enum Operation:
         op_average, op_average_backward, op_average_backward_boxes, op_maximum
         op_maximum_backward, op_unpool, op_argmax_positions, op_argmax_at
+        op_average_windows, op_maximum_windows
 
     cdef enum Status:
         status_done, status_no_memory, status_wide_argmax, status_wrong_argmax, status_long_axis
@@ -1211,6 +1212,20 @@ def argmax_at(y, x, regions, pooling, input_shape):
         describe_only_map(&level, regions.boxes.dtype, input_shape, regions, pooling)
         convert_argmax(op_argmax_at, &level, argmax, y, x)
     return argmax
+
+
+def windows(regions, pooling, map_shape, *, bint of_maximum):
+    """Return the cells that each box reads, int64 (K, 4): rows and columns from, and up to.
+
+    The definition must plan rows and columns apart.
+    """
+    cdef Level level
+    found = empty_array((len(regions.boxes), 4), np.int64)
+    if len(found):
+        describe_only_map(&level, regions.boxes.dtype, map_shape, regions, pooling)
+        level.job.positions[0] = address(found)
+        run_level(op_maximum_windows if of_maximum else op_average_windows, &level)
+    return found
 
 
 cdef convert_argmax(Operation operation, Level* level, argmax, y, x):

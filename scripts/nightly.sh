@@ -91,7 +91,7 @@ if finish front_ends; then
   "$work/front_ends/bin/pip" install --quiet "$work"/dist/roipool-*.whl --group types \
     array-api-strict threadpoolctl
   # Each library's tests apart: beside JAX, the forks of others are warnings.
-  for library in array_api_strict crop dask jax offsets other random_calls ray tensorflow torch; do
+  for library in array_api_strict crop dask jax other random_calls ray tensorflow torch; do
     tests_beside_libraries "$PWD/tests/front_ends/test_$library"*.py
   done
   tests_beside_libraries "$PWD"/tests/package/test_{doctests,imports}.py

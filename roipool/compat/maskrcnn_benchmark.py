@@ -93,6 +93,12 @@ def roi_align_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
+class _ROIAlign:
+    """The original's function of torch's autograd, which programs call by its `apply`."""
+
+    apply = staticmethod(roi_align)
+
+
 @dataclass(eq=False, repr=False)
 class ROIAlign(Layer):
     """``maskrcnn_benchmark.layers.ROIAlign``: :func:`roi_align` with fixed options."""

@@ -19,11 +19,18 @@ from numpy.typing import NDArray
 from roipool._arrays import NUMPY, parts_of, refuse_masks
 from roipool._boxes import Regions
 from roipool._dtypes import POOLED_DTYPES
-from roipool._layout import Shape4
+from roipool._layout import AXES, Shape4
 from roipool._masks.request import Pasting
 from roipool._pooling import Call
 from roipool._request import Pooling, pooled_shape
 from roipool.dask import _namespace
+from roipool.dask._windows import (
+    Tile,
+    are_read_by_window,
+    joined_tiles,
+    tiles_of_boxes,
+    with_all_channels,
+)
 
 Array = Any  # of Dask, which has no types
 Blocks = Sequence[Any]  # one chunk of each map, as Dask's Delayed or as NumPy arrays
@@ -114,13 +121,18 @@ def plain(array: Any) -> Any:
 
 
 def readable(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Return an array in a dtype, whose chunks separate images but do not cut them."""
+    """Return an array in a dtype. Of maps, tasks may read some of the chunks that cut images."""
     if not is_dask(array):
         return NUMPY.readable(array, dtype)
+    own = astype(array, dtype)
+    return own if own.ndim == 4 else uncut(own)
+
+
+def uncut(array: Any) -> Any:
+    """Return an array whose chunks separate images but do not cut them."""
     # Dask reshapes maps without cells, which volumes may be, in one chunk only.
     first = 1 if array.size else 0
-    whole = dict.fromkeys(range(first, array.ndim), -1)
-    return astype(array, dtype).rechunk(whole)
+    return array.rechunk(dict.fromkeys(range(first, array.ndim), -1))
 
 
 table = readable
@@ -156,6 +168,21 @@ def maximum_of_chunk(blocks: Blocks, regions: Regions, pooling: Pooling) -> tupl
     (maps,) = _read(blocks)
     pooled, argmax = Call().maximum(maps, regions, pooling)
     return pooled, argmax.astype(ARGMAX, copy=False)
+
+
+def pooled_from_tiles(
+    blocks: Blocks,
+    tiles: Sequence[Tile],
+    shape: Shape4,
+    dtype: np.dtype[Any],
+    function: Any,
+    regions: Regions,
+    pooling: Pooling,
+) -> Any:
+    """Return what a function of a chunk returns, given the parts of it that the boxes read."""
+    refuse_masks("features", blocks)
+    maps = joined_tiles(_read(blocks), tiles, shape, dtype, pooling.layout)
+    return function([maps], regions, pooling)
 
 
 def _read(blocks: Blocks) -> list[Any]:
@@ -196,25 +223,19 @@ def filled_chunk(
 
 
 def _chunks_with_boxes(
-    maps: Sequence[Array], regions: Regions
-) -> Iterator[tuple[Blocks, NDArray[np.int64], Regions]]:
-    """Yield for each chunk with boxes its blocks, their rows and their regions within the chunk.
+    maps: Array, regions: Regions
+) -> Iterator[tuple[int, NDArray[np.int64], Regions]]:
+    """Yield the number of each chunk with boxes, their rows and their regions within the chunk.
 
-    Boxes of images that do not exist, or none at all, come with maps without images.
+    Boxes of images that do not exist, or none at all, are on chunk -1, which has no images.
     """
-    chunk = chunk_of(maps[0], regions.batch_indices)
-    starts = np.cumsum((0, *maps[0].chunks[0]))
-    blocks = [each.to_delayed().ravel() for each in maps]
-    for number in np.unique(chunk) if chunk.size else [-1]:
+    chunk = chunk_of(maps, regions.batch_indices)
+    starts = np.cumsum((0, *maps.chunks[0]))
+    for number in np.unique(chunk).tolist() if chunk.size else [-1]:
         rows = np.flatnonzero(chunk == number)
         boxes, indices, levels = _rows(regions, rows)
-        if number < 0:
-            own: Blocks = [np.zeros((0, *each.shape[1:]), each.dtype) for each in maps]
-            indices = np.full_like(indices, -1)
-        else:
-            own = [each[number] for each in blocks]
-            indices = indices - starts[number]
-        yield own, rows, Regions(boxes, indices, levels)
+        own = np.full_like(indices, -1) if number < 0 else indices - starts[number]
+        yield number, rows, Regions(boxes, own, levels)
 
 
 def _rows(regions: Regions, rows: Any) -> Regions:
@@ -230,15 +251,22 @@ def _pooled(
 
     `more` are the dtypes of results after the pooled values.
     """
+    by_window = are_read_by_window(maps, pooling)
+    if by_window:
+        maps = [with_all_channels(each, pooling.layout) for each in maps]
+    else:
+        maps = list(map(uncut, maps))
     first, *others = maps
     maps = [first, *(each.rechunk({0: first.chunks[0]}) for each in others)]
     own = _native(first.dtype)
     dtypes = [POOLED_DTYPES.get(own, own), *more]
-    task = dask.delayed(function, nout=len(dtypes) if more else None)
     parts: list[list[Array]] = [[] for _ in dtypes]
     order = []
-    for blocks, rows, in_chunk in _chunks_with_boxes(maps, regions):
-        found = task(blocks, in_chunk, pooling)
+    if by_window:
+        tasks = _tasks_of_tiles(function, first, regions, pooling, len(dtypes))
+    else:
+        tasks = _tasks_of_chunks(function, maps, regions, pooling, len(dtypes))
+    for found, rows in tasks:
         groups = pooling.definition.group_size
         size, layout = pooling.output_size, pooling.layout
         shape = pooled_shape(first.shape, len(rows), size, layout, groups)
@@ -247,6 +275,38 @@ def _pooled(
             part.append(da.from_delayed(result, shape, kind))
         order.append(rows)
     return [_in_order(da.concatenate(part), np.concatenate(order)) for part in parts]
+
+
+def _tasks_of_chunks(
+    function: Any, maps: Sequence[Array], regions: Regions, pooling: Pooling, results: int
+) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    """Yield a task for each chunk of images, and the rows of its boxes."""
+    task = dask.delayed(function, nout=results if results > 1 else None)
+    blocks = [each.to_delayed().ravel() for each in maps]
+    for number, rows, in_chunk in _chunks_with_boxes(maps[0], regions):
+        own: Blocks = [np.zeros((0, *each.shape[1:]), each.dtype) for each in maps]
+        yield (
+            task([each[number] for each in blocks] if number >= 0 else own, in_chunk, pooling),
+            rows,
+        )
+
+
+def _tasks_of_tiles(
+    function: Any, maps: Array, regions: Regions, pooling: Pooling, results: int
+) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    """Yield tasks that read some of the chunks of an image, and the rows of their boxes."""
+    task = dask.delayed(pooled_from_tiles, nout=results if results > 1 else None)
+    blocks, dtype = maps.to_delayed(), _native(maps.dtype)
+    channels, *sides = AXES[pooling.layout]
+    grid = np.moveaxis(blocks, (0, *sides, channels), range(4))[..., 0]
+    for number, rows, in_chunk in _chunks_with_boxes(maps, regions):
+        shape = (maps.chunks[0][number] if number >= 0 else 0, *maps.shape[1:])
+        for own, tiles in tiles_of_boxes(
+            maps, shape, in_chunk, pooling, of_maximum=function is maximum_of_chunk
+        ):
+            read = [grid[number, tile.row, tile.column] for tile in tiles]
+            part = _rows(in_chunk, own)
+            yield task(read, tiles, shape, dtype, function, part, pooling), rows[own]
 
 
 def _in_order(pooled: Array, order: NDArray[np.int64]) -> Array:
@@ -272,6 +332,7 @@ class _DaskVerbs:
     ) -> tuple[Array, Array]:
         """Return the positions y and x, in map cells, of samples given by index; NCHW."""
         task, parts = dask.delayed(positions_of_rows, nout=2), []
+        argmax = uncut(argmax)
         ends = np.cumsum(argmax.chunks[0])
         for block, end, count in zip(
             argmax.to_delayed().ravel(), ends, argmax.chunks[0], strict=True
@@ -293,6 +354,7 @@ class _DaskVerbs:
     ) -> Array:
         """Return an array that tasks fill: one for each chunk of rows of the first of `arrays`."""
         first, *others = arrays
+        first = uncut(first)
         task, parts = dask.delayed(filled_chunk), []
         ends, counts = np.cumsum(first.chunks[0]), first.chunks[0]
         for block, end, count in zip(first.to_delayed().ravel(), ends, counts, strict=True):

@@ -45,10 +45,24 @@ class _NotPlainError(Exception):
     """An argument is not, or does not only hold, plain CPU tensors and options."""
 
 
+_REFUSALS = (
+    _NotPlainError,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
 def result_on_host(
     function: Callable[..., Any], kept: KeptCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Return the result of a public function, or None if tensors are to be computed as such."""
+    first: Any = args[0] if args else None
+    if type(first) is Tensor and (not first.is_cpu or (first.requires_grad and is_grad_enabled())):
+        return None  # here, for the sake of small calls of those
     if (
         _C._len_torch_dispatch_stack()
         or _C._is_tracing()
@@ -66,7 +80,7 @@ def result_on_host(
         if result is None:
             result = compute_and_keep(function, kept, own, named)
         return _as_tensor(result)
-    except (_NotPlainError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+    except _REFUSALS:
         return None
     finally:
         _cpu.limit_threads(before)
@@ -81,18 +95,13 @@ def _as_array(value: Any) -> Any:
             if is_grad_enabled():
                 raise _NotPlainError
             value = value.detach()
-        if not (
-            value.dtype in _DTYPES
-            and value.is_cpu
-            and value.is_contiguous()
-            and not value.is_neg()
-            and not value.is_nested
-        ):
+        if value.dtype not in _DTYPES or not value.is_contiguous():
             raise _NotPlainError
-        end = value.storage_offset() + value.numel()
-        if end * value.element_size() > value.untyped_storage().nbytes() or not value.dim():
+        array = value.numpy()  # an error for other devices and layouts, and for negated views
+        end = value.storage_offset() * array.itemsize + array.nbytes
+        if end > value.untyped_storage().nbytes() or not array.ndim:
             raise _NotPlainError  # freed memory, or a number, which is no option
-        return value.numpy()
+        return array
     if kind in _OPTIONS:
         return value
     if kind is tuple or kind is list or kind is torch.Size:

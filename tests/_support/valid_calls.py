@@ -94,13 +94,6 @@ def assert_same_arrays(got: Any, expected: Any) -> None:
         assert_same_bits(one, other)
 
 
-def read_only(array: Array) -> Array:
-    """Return a copy that cannot be written to."""
-    copy = array.copy()
-    copy.flags.writeable = False
-    return copy
-
-
 def filled_out(function: Callable[..., Any], arguments: dict[str, Any]) -> Array | None:
     """Return an `out` filled with 7 for a call, or None if the function has no such argument."""
     if "out" not in inspect.signature(function).parameters:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.catalogue import Array
+from _support.forms import read_only
 from _support.pairwise import each
 from _support.run_python import ONLY_ARRAYS, run_python
 from _support.valid_calls import (
@@ -20,7 +21,6 @@ from _support.valid_calls import (
     ROIS,
     SAMPLES,
     filled_out,
-    read_only,
 )
 
 import roipool
@@ -157,6 +157,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
         (-1, ValueError),
         ((2, -1), ValueError),
         (2**15 + 1, ValueError),
+        ((2, 2**15 + 1), ValueError),
         (2**70, ValueError),
         ((2,), ValueError),
         (1.5, TypeError),
@@ -169,6 +170,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
         (-1, ValueError),
         ((2, -1), ValueError),
         (2**15 + 1, ValueError),
+        ((2, 2**15 + 1), ValueError),
         (2**70, ValueError),
         ((2,), ValueError),
         (1.5, TypeError),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from _support.catalogue import DTYPES, Array
 from _support.compare import assert_same_bits
+from _support.forms import FORMS
 from _support.pairwise import each
 from _support.valid_calls import (
     ARGMAX,
@@ -23,7 +24,6 @@ from _support.valid_calls import (
     assert_same_arrays,
     changed,
     filled_out,
-    read_only,
 )
 
 import roipool
@@ -119,26 +119,6 @@ def test_boxes_of_half_maps_keep_float32() -> None:
 # ---- Every form of arrays
 
 
-def every_second(array: Array) -> Array:
-    """Return the array as a strided view with gaps."""
-    wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
-    wide[..., ::2] = array
-    return wide[..., ::2]
-
-
-def unaligned(array: Array) -> Array:
-    """Return the array at an odd address."""
-    memory = np.zeros(array.nbytes + 1, np.uint8)
-    view = memory[1:].view(array.dtype).reshape(array.shape)
-    view[...] = array
-    return view
-
-
-def byte_swapped(array: Array) -> Array:
-    """Return the array in the other byte order."""
-    return array.byteswap().view(array.dtype.newbyteorder())
-
-
 def in_dtype(arguments: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Return arguments with maps and gradients of a type."""
     maps = {"features", "grad_output"} & set(arguments)
@@ -152,22 +132,6 @@ def placed(memory: Array, first: int, array: Array) -> Array:
     view = memory[first : first + array.size].reshape(array.shape)
     view[...] = array
     return view
-
-
-class Subclass(np.ndarray):
-    """A subclass of ndarray."""
-
-
-FORMS: dict[str, Callable[[Array], Array]] = {
-    "every second": every_second,
-    "backwards": lambda array: array[::-1].copy()[::-1],
-    "Fortran order": np.asfortranarray,
-    "axes exchanged": lambda array: np.ascontiguousarray(array.swapaxes(0, -1)).swapaxes(0, -1),
-    "byte-swapped": byte_swapped,
-    "unaligned": unaligned,
-    "read-only": read_only,
-    "subclass": lambda array: array.copy().view(Subclass),
-}
 
 
 @each(form=list(FORMS), dtype=list(DTYPES))

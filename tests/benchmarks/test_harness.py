@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 from _support.cli_runs import names_here, strict_json
 from harness import floor, ours
-from harness.agreement import agreement
 from harness.devices import Cpu
-from harness.proposals import iou, level_of, scene
 from harness.workloads import WORKLOADS, changed, task_of
 
 import roipool
@@ -107,16 +105,6 @@ def test_a_peer_that_refuses() -> None:
     assert rows_of(Refusing)[1]["absent"] == "refuses this: RuntimeError: no kernel"
 
 
-def test_comparison_of_awkward_values() -> None:
-    one = [np.array([1.0, np.nan, 4.0, 0.0]), np.zeros(0)]
-    other = [np.array([1.0, np.nan, np.nan, 0.0]), np.zeros(0)]
-    same, apart = agreement(one, one), agreement(one, other)
-    assert (same.greatest, same.holds, same.limit) == (0, True, 4e-12)
-    assert (apart.greatest, apart.beyond, apart.holds) == (np.inf, 0.25, False)
-    with pytest.raises(ValueError, match=r"shape \(1,\), not \(2,\)"):
-        agreement([np.zeros(2)], [np.zeros(1)])
-
-
 @pytest.mark.parametrize(
     "option", ["--workload W9", "--ops roi_align", "--threads 0", "--json missing/out.json"]
 )
@@ -177,20 +165,3 @@ def test_our_call_is_what_the_task_says(sampling: int, aligned: bool) -> None:
         task = Task("roi_align", backward, "avg", False, (2, 4), sampling, aligned, "NCHW", levels)
         (found,) = prepared(ours.Roipool(roipool.get_num_threads()), task)()
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_statistics_of_the_best_thousand_proposals(seed: int) -> None:
-    boxes = scene(np.random.default_rng(seed), 800, 1333).proposals[:1000]
-    width, height = (boxes[:, 2:] - boxes[:, :2]).T
-    sides = np.percentile(np.sqrt(width * height), [10, 50, 90])
-    assert np.all(sides >= [26, 56, 135])
-    assert np.all(sides <= [38, 78, 290])
-    np.testing.assert_allclose(
-        np.percentile(height / width, [10, 50, 90]), [0.5, 1.0, 1.85], atol=0.15
-    )
-    levels = np.bincount(level_of(boxes), minlength=6)[2:] / len(boxes)
-    assert np.all(levels >= [0.65, 0.15, 0.04, 0.01])
-    assert np.all(levels <= [0.80, 0.25, 0.13, 0.03])
-    overlapping = (iou(boxes, boxes) > 0).sum() - len(boxes)
-    assert 0.055 < overlapping / (1000 * 999) < 0.09

@@ -146,14 +146,6 @@ def test_a_name_that_is_not_utf8() -> None:
     assert strict_json("out.json")["input"]["features"] == name
 
 
-@needs_matplotlib
-@needs_posix
-def test_a_figure_of_a_name_that_is_not_utf8() -> None:
-    name = os.fsdecode(b"caf\xe9.npy")
-    Path(name).write_bytes(Path(save_map()).read_bytes())
-    assert main(["compare", name, *FAST, "--save", "figure.svg"]) == 0
-
-
 def test_a_message_is_short(capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--rtol", "--systems", "--output-size", "--boxes"):
         assert len(complains(capsys, "compare", option, "x" * 100_000)) < 1100
@@ -177,12 +169,6 @@ def test_what_nobody_foresaw_is_no_failed_check(
 def test_standard_output_is_closed() -> None:
     run = run_program("compare", "--json", "-", stdout=None, preexec_fn=lambda: os.close(1))
     assert "standard output is closed" in one_line(run)
-
-
-@needs_posix
-def test_both_are_closed() -> None:
-    run = run_program("info", stdout=None, stderr=None, preexec_fn=lambda: os.closerange(1, 3))
-    assert run.returncode == 2
 
 
 @pytest.mark.parametrize(("command", "unbuffered"), [("info", ""), ("verify", "1")])

@@ -13,7 +13,7 @@ from typing import Any
 import harness
 import numpy as np
 import pytest
-from _support.cli_runs import FAST, fails, names_here, run_program, save_map, strict_json
+from _support.cli_runs import FAST, fails, run_program, save_map, strict_json
 from _support.platforms import needs_linux, needs_posix
 
 import roipool
@@ -446,19 +446,6 @@ def test_absent_programs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     save_map()
     fails(capsys, *arguments)
-
-
-def test_an_interrupt_ends_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(problem: Problem, part: str) -> Any:
-        raise KeyboardInterrupt
-
-    programs = ["--implementations", "torchvision"]
-    python = ["--implementation-python", f"torchvision={worker()}"]
-    before = names_here()
-    arguments = ["compare", *SMALL, *programs, *python, "--json", "out.json"]
-    assert main(arguments, systems={"slow": interrupt}) == 130
-    assert capsys.readouterr() == ("", "")
-    assert names_here() == before
 
 
 def test_completion() -> None:

@@ -227,10 +227,3 @@ def test_a_program_of_the_users_imports_no_library_for_this() -> None:
     done = run_python("import roipool; roipool.show_config()", modules={"torch": BROKEN})
     assert (done.returncode, done.stderr) == (0, "")
     assert "PyTorch" not in done.stdout
-
-
-def test_a_missing_front_end_has_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert _system_info.front_end_facts() == {"torch": None, "jax": None}
-    labels = [label for label, _ in _system_info.described({**_system_info.facts(), "torch": None})]
-    assert "PyTorch" not in labels

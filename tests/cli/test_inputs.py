@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,60 +22,6 @@ ROIS = [[0.0, *box] for box in BOXES]
 
 
 # Accepted input
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1,2,9,8\n0.5,0,4.25,3\n",
-        "0,1,2,9,8\r\n0,0.5,0,4.25,3\r\n",
-        "1;2;9;8\n0.5;0;4.25;3",
-        "1\t2\t9\t8\n0.5\t0\t4.25\t3\n",
-        "1 2  9 8\n 0.5 0 4.25 3\n",
-        "# drawn by hand\n1, 2, 9, 8\n\n0.5, 0, 4.25, 3\n",
-        '"x1","y1","x2","y2"\n1,2,9,8\n0.5,0,4.25,3\n',
-        "\ufeffy2,X2,label,y1,x1,batch_index\n8,9,cup,2,1,0\n3,4.25,,0,0.5,0\n",
-        "xmin ymin xmax ymax\n1 2 9 8\n.5 0 4.25 3e0\n",
-        "# y1 x1 y2 x2\n2 1 8 9\n0 0.5 3 4.25\n",
-    ],
-)
-def test_csv_forms(text: str) -> None:
-    Path("boxes.csv").write_text(text, encoding="utf-8", newline="")
-    seen = given_to_a_system(save_map(), "--boxes", "boxes.csv")
-    assert seen.rois.dtype == np.float32
-    assert seen.rois.tolist() == ROIS
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        BOXES,
-        ROIS,
-        {"boxes": BOXES},
-        [{"x1": x1, "y2": y2, "x2": x2, "y1": y1} for x1, y1, x2, y2 in BOXES],
-        {"boxes": [{"x1": a, "y1": b, "x2": c, "y2": d, "batch_index": 0} for a, b, c, d in BOXES]},
-        [{"bbox": [a, b, c - a, d - b], "image_id": 7, "score": 0.5} for a, b, c, d in BOXES],
-        {"annotations": [{"bbox": [a, b, c - a, d - b], "image_id": 3} for a, b, c, d in BOXES]},
-        {
-            "images": [{"id": 1, "file_name": "other.npy"}, {"id": 2, "file_name": "x/map.npy"}],
-            "annotations": [
-                {"bbox": [0, 0, 1, 1], "image_id": 1},
-                *({"bbox": [a, b, c - a, d - b], "image_id": 2} for a, b, c, d in BOXES),
-            ],
-        },
-    ],
-)
-def test_json_forms(content: Any) -> None:
-    Path("boxes.json").write_text(json.dumps(content))
-    seen = given_to_a_system(save_map(), "--boxes", "boxes.json")
-    assert seen.rois.tolist() == ROIS
-
-
-@pytest.mark.parametrize("rows", [BOXES, ROIS])
-def test_array_of_boxes(rows: list[list[float]]) -> None:
-    np.save("boxes.npy", rows)
-    seen = given_to_a_system(save_map(), "--boxes", "boxes.npy")
-    assert seen.rois.tolist() == ROIS
 
 
 @needs_matplotlib
@@ -176,55 +121,6 @@ def test_a_scale_of_almost_0_warns_of_nothing(
 
 # Rejected input
 
-NOT_BOXES = {
-    "line.csv": ("1,2,3,4\n1,2,3,x\n", "line.csv, line 2: 'x' is not a number"),
-    "text.csv": ("1,2,3,4\n1,2,,4\n", "line 2: '' is not a number"),
-    "few.csv": ("1,2,3,4\n\n1,2,3\n", "line 3: 3 columns"),
-    "many.csv": ("1,2,3,4,5,6\n", "line 1: 6 columns"),
-    "ragged.csv": ("1,2,3,4\n0,1,2,3,4\n", "line 2: 5 numbers, but the first box has 4"),
-    "wide.csv": ("x,y,w,h\n1,2,3,4\n", "line 1: neither numbers nor a heading"),
-    "half.csv": ("x1,y1,x2,y2\n1,2,3\n", "line 2: 3 columns, but the heading has 4"),
-    "index.csv": ("0,1,2,3,4\n0.5,1,2,3,4\n", "line 2: the batch index is 0.5"),
-    "image.csv": ("1,1,2,3,4\n", "line 1: the batch index is 1"),
-    "minus.csv": ("-1,1,2,3,4\n", "the batch index is -1"),
-    "nan.csv": ("nan,1,2,3,4\n", "the batch index is nan"),
-    "bytes.csv": ("\ud800", "not a text file in UTF-8"),
-    "bad.json": ("[[1,2,3,4]", "not valid JSON"),
-    "deep.json": ("[" * 100_000, "deep.json: "),
-    "number.json": ("3", "the boxes must be a list, not 3"),
-    "object.json": ("{}", "needs 'boxes', COCO's 'annotations', LabelMe's"),
-    "three.json": ("[[1,2,3,4],[1,2,3]]", "box 2: 3 numbers"),
-    "word.json": ('[[1,2,3,"4"]]', "box 1: '4' is a string"),
-    "null.json": ("[[1,2,3,null]]", "box 1: None is not a number"),
-    "true.json": ("[[1,2,3,true]]", "box 1: True is not a number"),
-    "huge.json": (f"[[1,2,3,1{'0' * 400}]]", "box 1: the number is too large"),
-    "key.json": ('[{"x1": 1, "y1": 2, "x2": 3}]', "box 1: has no 'y2'"),
-    "bbox.json": ('[{"bbox": [1,2,3]}]', "box 1: 'bbox' has 3 numbers"),
-    "mixed.json": ('[{"bbox": [1,2,3,4], "image_id": 1}, {"bbox": [1,2,3,4], "image_id": 2}]', "2"),
-    "mask.json": ('{"annotations": [{"image_id": 1}]}', "annotation 1: has no 'bbox'"),
-    "coco.json": (
-        (
-            '{"images": [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "b.png"}],'
-            ' "annotations": []}'
-        ),
-        "no image has the file_name map.npy",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", NOT_BOXES)
-def test_bad_boxes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text, message = NOT_BOXES[name]
-    Path(name).write_text(text, encoding="utf-8", errors="surrogatepass")
-    line = fails(capsys, save_map(), "--boxes", name, "--json", "out.json")
-    assert name in line
-    assert message in line
-
-
-def test_coco_of_several_images_needs_to_know_which(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("coco.json").write_text(NOT_BOXES["coco.json"][0])
-    assert "give the IMAGE" in fails(capsys, "--boxes", "coco.json")
-
 
 def test_bad_arrays(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("flat.npy", np.zeros(4))
@@ -265,36 +161,6 @@ def test_bad_pictures(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- Boxes in other forms, maps in other files
 
 
-@pytest.mark.parametrize(
-    ("form", "row"),
-    [
-        ("xyxy", [2, 3, 8, 7]),
-        ("yxyx", [3, 2, 7, 8]),
-        ("xywh", [2, 3, 6, 4]),
-        ("cxcywh", [5, 5, 6, 4]),
-    ],
-)
-@pytest.mark.parametrize("normalized", [False, True])
-@pytest.mark.parametrize("suffix", ["csv", "json", "npy", "safetensors"])
-def test_forms_of_boxes(form: str, row: list[float], normalized: bool, suffix: str) -> None:
-    save_map(shape=(2, 10, 12))
-    if normalized:
-        names = ["cx", "cy", "w", "h"] if form == "cxcywh" else list(form)
-        row = [v / (10 if n in ("y", "h", "cy") else 12) for n, v in zip(names, row, strict=True)]
-    path = f"boxes.{suffix}"
-    if suffix == "csv":
-        Path(path).write_text(",".join(map(str, row)) + "\n")
-    elif suffix == "json":
-        Path(path).write_text(f"[{row}]")
-    elif suffix == "npy":
-        np.save(path, [row])
-    else:
-        pytest.importorskip("safetensors.numpy").save_file({"boxes": np.array([row])}, path)
-    options = ["--box-format", form, *(["--normalized"] if normalized else [])]
-    given = given_to_a_system("map.npy", "--boxes", path, *options)
-    np.testing.assert_allclose(given.rois, [[0, 2, 3, 8, 7]], rtol=1e-6)
-
-
 @pytest.mark.parametrize("scale", [1.0, 0.5, 1 / 3, 0.3, 0.07])
 def test_fractions_of_tensorflow_are_returned_to_it(scale: float) -> None:
     """TensorFlow gets the numbers of the file; a whole map of ones is pooled to ones."""
@@ -329,25 +195,6 @@ def test_fractions_of_tensorflow_are_not_pixels(capsys: pytest.CaptureFixture[st
     assert "annotation 1: 'bbox' is in pixels" in error
     assert main(["compare", *FAST, "map.npy", "--boxes", "boxes.csv"]) == 0
     assert "TensorFlow's --box-format tensorflow" in " ".join(capsys.readouterr().out.split())
-
-
-def test_boxes_with_an_angle() -> None:
-    save_map()
-    Path("boxes.csv").write_text("angle,cx,cy,w,h\n90,5,6,7,8\n")
-    Path("boxes.json").write_text('{"annotations": [{"bbox": [1, 2, 8, 6]}]}')
-    form = ["--box-format", "cxcywha"]
-    given = given_to_a_system("map.npy", "--boxes", "boxes.csv", *form, "--degrees")
-    np.testing.assert_allclose(given.rois, [[0, 5, 6, 7, 8, np.pi / 2]], rtol=1e-6)
-    given = given_to_a_system("map.npy", "--boxes", "boxes.json", *form)
-    np.testing.assert_array_equal(given.rois, [[0, 5, 5, 8, 6, 0]])
-
-
-def test_a_heading_of_another_form_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("boxes.csv").write_text("x,y,w,h\n1,2,3,4\n")
-    line = fails(capsys, save_map(), "--boxes", "boxes.csv")
-    assert "--box-format xywh has these" in line
-    Path("boxes.json").write_text("[[1, 2, 3]]")
-    assert "boxes have 4 numbers x1, y1, x2, y2" in fails(capsys, "--boxes", "boxes.json")
 
 
 def test_safetensors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -408,16 +408,6 @@ def test_many_bins(chromium: Browser) -> None:
     assert chromium.complaints == []
 
 
-def test_many_bins_of_a_comparison(chromium: Browser) -> None:
-    systems = ["--systems", "torchvision.*", "--output-size", "400"]
-    assert main(["compare", *systems, "--html", "page.html"]) == 0
-    assert Path("page.html").stat().st_size < 300_000
-    show(chromium, "page.html", 1300, 900)
-    chromium.run("new Promise(r => setTimeout(r, 2000))")
-    assert "differs most" in text_of(chromium, "why")
-    assert chromium.complaints == []
-
-
 def test_roundings_are_no_differences(chromium: Browser) -> None:
     save_map("map.npy", (1, 10, 12))
 

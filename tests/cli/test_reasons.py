@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support import toy_libraries as toys
 
 import roipool
 from roipool.reference import Rules
@@ -223,35 +222,6 @@ def test_a_function_is_recognised() -> None:
     )
     assert verdict.remark == "a:b computes here like torchvision.roi_align"
     assert [reason.rule for reason in verdict.reasons] == ["shift"]
-
-
-def shifted_early(problem: Problem, part: str) -> Any:
-    return toys.roi_align("half pixel before scaling")(
-        problem.features, problem.rois, (2, 2), problem.options.spatial_scale, 2, True
-    )
-
-
-def one_sample(problem: Problem, part: str) -> Any:
-    return toys.roi_align("one sample")(problem.features, problem.rois, (2, 2), 0.5, 2, True)
-
-
-@pytest.mark.parametrize(
-    ("own", "rule", "words"),
-    [
-        (
-            shifted_early,
-            "shift_unit",
-            "shifts the box by half a pixel before it is scaled, x from 2.5 to 2.75",
-        ),
-        (one_sample, "ratio", "takes 1 x 1 samples in the bin, not 2 x 2"),
-    ],
-)
-def test_faults_of_users_are_named(own: Compute, rule: str, words: str) -> None:
-    options = Options((2, 2), 0.5, 2)
-    problem = problem_of([[1, 1, 13.5, 12], [3, 2.5, 9, 11], [6, 1, 18, 7]], options)
-    verdict = verdict_of(problem, "a:b", "roipool.roi_align", own)
-    assert [reason.rule for reason in verdict.reasons] == [rule]
-    assert verdict.reasons[0].words == words
 
 
 def test_a_nan_against_the_rules() -> None:

@@ -15,8 +15,6 @@ from _support.cli_runs import names_here, run_program
 from _support.platforms import needs_matplotlib, needs_posix
 from _support.run_python import NOT_INSTALLED, run_python
 
-from roipool.cli import main
-
 pytestmark = [needs_posix, pytest.mark.thorough]
 
 pytest.importorskip("PIL")
@@ -102,15 +100,6 @@ def test_pipes_have_80_columns_and_no_colours() -> None:
     assert max(map(len, run.stdout.splitlines())) <= 80
 
 
-def test_no_color() -> None:
-    engines = ["--engines", "cpu,cuda"]  # an absent one's line has a colour
-    _, coloured, _, _ = Terminal(*SMALL, *engines, on="out").finish()
-    _, shown, _, _ = Terminal(*SMALL, *engines, on="out", NO_COLOR="1").finish()
-    if "absent" in shown:
-        assert re.search(r"\x1b\[3\dm", coloured)
-    assert not re.search(r"\x1b\[[34]\dm", shown)
-
-
 def test_progress_is_for_terminals() -> None:
     status, shown, out, _ = Terminal(*SMALL, on="err").finish()
     assert status == 0
@@ -119,15 +108,6 @@ def test_progress_is_for_terminals() -> None:
     assert "\x1b" not in out
     _, shown, _, err = Terminal(*SMALL, on="out").finish()
     assert err == ""
-
-
-@pytest.mark.parametrize("command", ["compare", "verify", "info"])
-def test_help_fits(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main([command, "--help"]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("missing", [["rich"], ["rich", "matplotlib", "PIL"]])

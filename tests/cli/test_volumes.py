@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _support.cli_runs import complains, given_to_a_system, save_map, strict_json
+from _support.cli_runs import complains, given_to_a_system, strict_json
 from _support.platforms import needs_matplotlib
 from _support.sources import SOURCES
 
 import roipool
-from roipool import compat
 from roipool.cli import main
 from roipool.systems import RULES, shown_name
 from roipool.systems import SYSTEMS as ROWS
 from roipool.tools.compare import slices
 from roipool.tools.compare.engines import ENGINES
-from roipool.tools.compare.evaluation import BinOnMap, NotExplainedError, pooled_value
+from roipool.tools.compare.evaluation import BinOnMap, pooled_value
 from roipool.tools.compare.inputs import FeatureMap
 from roipool.tools.compare.problem import PARTS, Options, Problem, Unavailable
 from roipool.tools.compare.reasons import explain
@@ -84,29 +83,10 @@ def test_the_default_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     page = (SOURCES / "docs" / "compare.md").read_text(encoding="utf-8")
     (command, printed), *_ = re.findall(
-        r"^```\nroipool compare (--volume.*)\n```\n+```text\n(.*?)^```$", page, re.M | re.S
+        r"^```\nroipool compare (--volume[^\n]*)\n```\n+```text\n(.*?)^```$", page, re.M | re.S
     )
     assert compare(*command.split()) == 0
     assert capsys.readouterr().out == printed
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_systems_get_the_volume_and_the_boxes(options: Options) -> None:
-    problem = problem_of(options)
-    features, rois = problem.features, problem.rois
-    rest = options.output_size, options.spatial_scale, options.sampling_ratio
-    expected = {
-        "roipool.roi_align_3d": roipool.roi_align_3d(features, rois, *rest),
-        "medvision.roi_align_3d": compat.medvision.roi_align_3d(features, rois, *rest),
-        # Its first axis, which it calls rows, is the depth of the others.
-        "medicaldetectiontoolkit.roi_align_3d": compat.medicaldetectiontoolkit.roi_align_3d(
-            features, rois[:, [0, 3, 2, 6, 5, 1, 4]], *rest
-        ),
-    }
-    assert expected.keys() == VOLUME_SYSTEMS.keys()
-    for name, pooled in expected.items():
-        got = ENGINES["cpu"](VOLUME_SYSTEMS[name])(problem, "forward")
-        np.testing.assert_array_equal(got, pooled)
 
 
 @pytest.mark.parametrize("name", VOLUME_SYSTEMS)
@@ -184,36 +164,6 @@ def test_the_built_in_boxes_are_around_the_balls(scale: str) -> None:
     inside = pooled[:4, 0, 1, 1, 1]
     assert (inside > 0.9).all()
     assert (pooled[:4, 0, 0, 0, 0] < 0.3).all()
-
-
-@pytest.mark.parametrize(
-    ("form", "row"),
-    [
-        ("xyzxyz", [2, 3, 1, 8, 7, 4]),
-        ("zyxzyx", [1, 3, 2, 4, 7, 8]),
-        ("yxyxzz", [3, 2, 7, 8, 1, 4]),
-        ("xyzwhd", [2, 3, 1, 6, 4, 3]),
-        ("cxcyczwhd", [5, 5, 2.5, 6, 4, 3]),
-    ],
-)
-@pytest.mark.parametrize("normalized", [False, True])
-@pytest.mark.parametrize("suffix", ["csv", "json", "npy"])
-def test_forms_of_boxes(form: str, row: list[float], normalized: bool, suffix: str) -> None:
-    save_map("volume.npy", (5, 8, 10))
-    if normalized:
-        sizes = {"x": 10, "w": 10, "y": 8, "h": 8, "z": 5, "d": 5}
-        axes = form.replace("c", "")
-        row = [value / sizes[axis] for value, axis in zip(row, axes, strict=True)]
-    path = f"boxes.{suffix}"
-    if suffix == "csv":
-        Path(path).write_text("0," + ",".join(map(str, row)) + "\n")
-    elif suffix == "json":
-        Path(path).write_text(json.dumps([row]))
-    else:
-        np.save(path, [row])
-    options = ["--box-format", form, *(["--normalized"] if normalized else [])]
-    given = given_to_a_system("volume.npy", "--volume", "--boxes", path, *options)
-    np.testing.assert_allclose(given.rois, [[0, 2, 3, 1, 8, 7, 4]], rtol=1e-6)
 
 
 def test_columns_in_any_order() -> None:
@@ -297,19 +247,6 @@ def test_rules_give_what_engines_compute(name: str, options: Options) -> None:
         assert pooled_value(RULES[name], place) == pytest.approx(float(got[at]), abs=1e-5), at
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_volumes_that_are_not_finite(bad: float) -> None:
-    """A cell that is not finite is read only if its weight is not 0."""
-    problem = problem_of(Options((2, 2, 2), 1.0, 2), BOXES[:1])
-    problem.features[0, 0, 2, 3, 3] = bad
-    for name in VOLUME_SYSTEMS:
-        got = ENGINES["cpu"](VOLUME_SYSTEMS[name])(problem, "forward")[0, 0]
-        assert not np.isfinite(got).all()
-        for at in np.ndindex(got.shape):
-            place = BinOnMap(problem.features[0, 0], problem.rois[0, 1:], at, problem.options)
-            np.testing.assert_allclose(pooled_value(RULES[name], place), got[at], atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("box", "rule", "words"),
     [
@@ -342,40 +279,7 @@ def test_the_rule_that_differs_is_named(box: list[float], rule: str, words: str)
     assert back.startswith("moves the box by half a cell up, left and towards plane 0, x from")
 
 
-def test_too_many_samples_are_not_explained() -> None:
-    place = BinOnMap(
-        np.ones((2, 2, 2), np.float32),
-        np.array([0, 0, 0, 3000, 3000, 3000], np.float32),
-        (0, 0, 0),
-        Options((1, 1, 1)),
-    )
-    with pytest.raises(NotExplainedError, match="27,000,000,000 samples of a bin"):
-        pooled_value(RULES["roipool.roi_align_3d"], place)
-
-
 # ---- Outputs
-
-OWN = """
-import roipool
-
-def align(features, rois, output_size, spatial_scale, sampling_ratio):
-    assert features.ndim == 5 and rois.shape[1] == 7 and len(output_size) == 3
-    return roipool.roi_align_3d(
-        features, rois, output_size, spatial_scale, sampling_ratio, aligned=False
-    )
-"""
-
-
-def test_an_own_function(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("own.py").write_text(OWN)
-    assert compare("--volume", "--implementation", "own.py:align", "--json", "out.json") == 0
-    (part,) = strict_json("out.json")["parts"]
-    assert {"own.py:align", "medvision.roi_align_3d"} <= {*part["groups"]["B"]}
-    capsys.readouterr()
-    arguments = ["--implementation", "own.py:align", "--systems", "roipool.roi_align_3d"]
-    assert compare("--volume", *arguments) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "computes here like medicaldetectiontoolkit.roi_align_3d" in out
 
 
 def test_gradients_and_engines() -> None:
@@ -397,24 +301,6 @@ def test_gradients_and_engines() -> None:
         "roipool.roi_align_3d@oracle",
     }
     assert boxes["pairs"][0]["where"]["coordinate"] in ("x1", "y1", "z1", "x2", "y2", "z2")
-
-
-def test_places_in_the_details(capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare("--make", "1x4x6x8", "--gradients", "features", "--details") == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "made volume, volume 1 x 1 x 4 x 6 x 8" in out
-    assert "output 7 x 7 x 7" in out
-    assert ", bin (" in out.partition("gradient with")[0]
-    assert len(out.partition(", bin (")[2].partition(")")[0].split(", ")) == 3
-    assert len(out.partition(", cell (")[2].partition(")")[0].split(", ")) == 3
-
-
-def test_check(capsys: pytest.CaptureFixture[str]) -> None:
-    same = ["--systems", "med*", "--engines", "cpu,oracle", "--check"]
-    assert compare("--make", "1x4x6x8", "--output-size", "2", *same) == 0
-    assert "check passed" in capsys.readouterr().out
-    assert compare("--volume", "--check") == 1
-    assert "medvision.roi_align_3d: greatest |diff|" in capsys.readouterr().out
 
 
 @needs_matplotlib
@@ -449,10 +335,3 @@ def test_the_figure_shows_planes_in_the_middle() -> None:
     np.testing.assert_array_equal(view.pixels, values[0, 1, 2])
     assert (view.low, view.high) == (values[0, 1].min(), values[0, 1].max())
     assert view.what == "Channel 1 of 0 to 1, plane 2 of 0 to 4"
-
-
-def test_an_empty_volume_cannot_be_drawn(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    save_map("empty.npy", (1, 0, 4, 5))
-    line = complains(capsys, "compare", "empty.npy", "--volume", "--save", "figure.png")
-    assert "the volume is empty, there is nothing to draw" in line

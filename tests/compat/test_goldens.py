@@ -59,7 +59,6 @@ ELSEWHERE = {
     "chainer": "compat/test_compat.py",
     "paddle_levels": "compat/test_pyramids.py",
     "openvino_pyramids": "compat/test_pyramids.py",
-    "openvino": "ops/test_goldens.py",
     "chainercv": "compat/test_position_sensitive.py",
     "masks": "compat/test_masks.py",
     "mdt_align_3d": "compat/test_volumes.py",

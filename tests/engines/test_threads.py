@@ -72,10 +72,9 @@ def team(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_same_bits_for_any_number_of_threads(dtype: Any, layout: str) -> None:
     roipool.set_num_threads(1)
     expected = everything(dtype, layout)
-    for threads in (3, 7):
-        roipool.set_num_threads(threads)
-        for name, result in everything(dtype, layout).items():
-            assert_same_bits(result, expected[name])
+    roipool.set_num_threads(7)
+    for name, result in everything(dtype, layout).items():
+        assert_same_bits(result, expected[name])
 
 
 @pytest.mark.parametrize("channels", [1, 3, 8])
@@ -359,8 +358,8 @@ def test_no_idle_thread_of_the_pool_is_left_before_a_fork() -> None:
 def test_many_python_threads_at_once() -> None:
     roipool.set_num_threads(2)
     expected = everything(np.float32, "NCHW")
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: everything(np.float32, "NCHW"), range(8)))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: everything(np.float32, "NCHW"), range(4)))
     for results in found:
         for name, result in results.items():
             assert_same_bits(result, expected[name])

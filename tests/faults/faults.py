@@ -80,7 +80,7 @@ DEFINITIONS = [
         "cell_at(round_half_away(position), axis.size)",
         "cell_at(floor_of(position + T(0.5)), axis.size)",
         "rounding by adding 0.5: wrong for the largest number below 0.5",
-        "tests/ops/test_crop_ends.py tests/ops/test_oracle.py tests/ops/test_goldens.py",
+        "tests/ops/test_crop_ends.py tests/ops/test_oracle.py tests/compat/test_goldens.py",
     ),
     Fault(
         "precise: a bin of no length",

@@ -1,4 +1,4 @@
-"""The contract of a front end for the systems of `roipool.compat`: every row, in every guise.
+"""The contract of a front end for all systems: every row of `roipool.systems`, in every guise.
 
 Guises are those of random calls: each makes a row's calls on the library's arrays and compares them
 bit for bit with NumPy's, gradients by differentiation with the functions that the system publishes.
@@ -25,7 +25,12 @@ from roipool._dtypes import INTEGERS
 from roipool._gradients import gradient_names
 from roipool.systems import SYSTEMS
 from roipool.systems.case import FORMS, Case, dtypes
-from roipool.tools.random_calls.front_ends import DIFFERENTIATED, guises, relation_of
+from roipool.tools.random_calls.front_ends import (
+    DIFFERENTIATED,
+    FRONT_END_ROWS,
+    guises,
+    relation_of,
+)
 from roipool.tools.random_calls.front_ends.adapters import (
     Adapter,
     boxes_of,
@@ -43,6 +48,7 @@ ROWS = {
     name: row for name, row in SYSTEMS.items() if row.forward.startswith("compat.") or row.masks
 }
 every_row = pytest.mark.parametrize("name", ROWS)
+every_system = pytest.mark.parametrize("name", [*FRONT_END_ROWS, *ROWS])
 
 
 def calls(name: str, dtype: str | None = None, first: int = 0) -> Iterator[Case]:
@@ -95,12 +101,15 @@ class CompatContract:
         The guises that take no time; the others' tests are thorough.
     adapter, differentiated : callable
         The library's adapters: as is, and by differentiation.
+    refused : str
+        What an error says of an argument without a gradient.
     """
 
     library: ClassVar[str]
     usual: ClassVar[tuple[str, ...]]
     adapter: ClassVar[Callable[[Case], Adapter]]
     differentiated: ClassVar[Callable[[Case], Adapter]]
+    refused: ClassVar[str] = "must not require a gradient"
 
     def gradient(self, pool: Callable[[Any], Any], array: Any) -> Any:
         """Return the gradient of the sum of pooled values with respect to an argument."""
@@ -116,16 +125,16 @@ class CompatContract:
             problem = finding.comparison.problem
             assert problem is None, f"{guise}, {case.dtype}, {finding.what}: {problem}"
 
-    @every_row
+    @every_system
     def test_values_and_gradients_are_those_of_numpy(self, name: str) -> None:
         """In every type of maps and all usual guises."""
-        for dtype in ROWS[name].dtypes:
+        for dtype in SYSTEMS[name].dtypes:
             if dtype in dtypes():
                 for guise in self.usual:
                     self.check(call(name, dtype), guise)
 
     @pytest.mark.thorough
-    @every_row
+    @every_system
     def test_transformed_and_compiled(self, name: str) -> None:
         """In every guise that takes time."""
         for subject in guises(self.library):
@@ -183,7 +192,7 @@ class CompatContract:
                 return pooled[0] if isinstance(pooled, tuple) else pooled
 
             (own_name,) = own.own_names(ROWS[name].forward, {each: None})
-            message = f"^{forward_of(name).__name__}: {own_name} must not require a gradient"
+            message = f"^{forward_of(name).__name__}: {own_name} {self.refused}"
             with pytest.raises(TypeError, match=message):
                 self.gradient(pool, given[each])
 

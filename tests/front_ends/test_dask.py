@@ -26,7 +26,6 @@ from front_ends.contract.front_end import to_form
 import roipool
 import roipool.dask
 from roipool._definitions import OPS, PYRAMID_OPS, Op
-from roipool._dtypes import FLOATS, INTEGERS
 
 IMAGES, BOXES = 7, 23
 SCALES = (1.0, 0.5)  # of a pyramid's maps
@@ -70,6 +69,9 @@ class Dask(contract.FrontEnd):
     def maps(self, values: Any, form: Form) -> Any:
         return chunked(to_form(values, form))
 
+    def masks(self, values: Any) -> Any:
+        return da.from_array(values, chunks=(2, 5, 3))
+
     def numpy(self, array: Any) -> Any:
         assert isinstance(array, da.Array)
         found = array.compute(scheduler="sync")
@@ -80,7 +82,7 @@ class Dask(contract.FrontEnd):
 DASK = Dask()
 
 
-class TestContract(contract.Values, contract.Errors):
+class TestContract(contract.Values, contract.Integers, contract.Masks, contract.Errors):
     arrays = DASK
 
 
@@ -222,6 +224,16 @@ def test_masks_are_refused() -> None:
         pooled.compute(scheduler="sync")
 
 
+def test_results_of_masks_that_need_values() -> None:
+    masks, boxes = da.ones((5, 5, 6), chunks=2), np.ones((5, 4))
+    with pytest.raises(TypeError, match="masks_to_rle: masks must be known"):
+        roipool.masks_to_rle(masks, boxes, (9, 11))
+    with pytest.raises(TypeError, match="paste_masks: masks must be known"):
+        roipool.paste_masks(masks, boxes, (9, 11), crop=True)
+    with pytest.raises(TypeError, match="paste_masks_backward takes no Dask arrays"):
+        roipool.paste_masks_backward(masks, boxes, masks.shape)
+
+
 def test_chunk_order_checks_its_indices() -> None:
     x = chunked(maps())
     for indices, error in [
@@ -256,7 +268,7 @@ def in_order(order: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 def test_rows_in_the_order_of_chunks() -> None:
     given = arguments(OPS["roi_align"], "avg")
-    x = chunked(maps(), 3)
+    x = chunked(maps(), 3).rechunk({1: -1, 2: -1, 3: -1})
     order = roipool.dask.chunk_order(x, given["batch_indices"])
     lazy = roipool.roi_align(x, **in_order(order, given))
     expected = roipool.roi_align(maps(), **given)
@@ -318,29 +330,6 @@ def test_memory_is_that_of_a_few_chunks() -> None:
     pooled = roipool.roi_align(x, rois, 2)
     assert pooled.sum().compute(scheduler="sync") == 3 * 4 * sum(range(images))
     assert 1 <= most <= 3
-
-
-@pytest.mark.parametrize("name", [op.forward for op in OPS.values() if op.dtypes != FLOATS])
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_are_pooled_to_float32(name: str, dtype: str) -> None:
-    given = arguments(OPS[name], next(iter(OPS[name].variants)))
-    lazy = getattr(roipool, name)(chunked(maps(dtype)), **given)
-    assert lazy.dtype == np.float32
-    found = lazy.compute(scheduler="sync")
-    assert_same_bits(found, getattr(roipool, name)(maps(dtype).astype(np.float32), **given))
-
-
-@pytest.mark.parametrize("name", [op.forward for op in OPS.values() if op.dtypes != FLOATS])
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_are_pooled_to_a_chosen_type(name: str, dtype: str) -> None:
-    given = arguments(OPS[name], next(iter(OPS[name].variants)))
-    for chosen in (dtype, "float16", np.float64):
-        lazy = getattr(roipool, name)(chunked(maps(dtype)), **given, dtype=chosen)
-        assert lazy.dtype == chosen
-        expected = getattr(roipool, name)(maps(dtype), **given, dtype=chosen)
-        assert_same_bits(lazy.compute(scheduler="sync"), expected)
-    with pytest.raises(TypeError, match=rf"dtype must be None or {dtype}, float16, .* got 'int32'"):
-        getattr(roipool, name)(chunked(maps(dtype)), **given, dtype="int32")
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])

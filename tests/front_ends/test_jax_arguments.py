@@ -189,13 +189,6 @@ def test_known_boxes_beside_traced_ones() -> None:
     assert_same_bits(np.asarray(by_offsets(offsets)), expected)
 
 
-def test_a_function_of_its_own_signature() -> None:
-    with pytest.raises(TypeError, match="missing a required argument"):
-        roipool.roi_align(FEATURES)
-    with pytest.raises(TypeError, match="unexpected keyword"):
-        pool(ratio=2)
-
-
 @pytest.mark.parametrize("case", [CASES[0], ALIGN], ids=str)
 def test_calls_from_several_threads(case: OperationCase) -> None:
     function = jax.jit(case.pool)

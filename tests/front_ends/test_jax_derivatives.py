@@ -48,16 +48,6 @@ def test_checkpoint(case: OperationCase) -> None:
 
 
 @typical
-def test_checkpoint_with_other_transformations(case: OperationCase) -> None:
-    loss, features = loss_of(of_features(case)), small_maps()
-    expected = jax.grad(loss)(features)
-    compiled = jax.grad(jax.jit(jax.checkpoint(loss)))(features)
-    np.testing.assert_array_equal(compiled, expected)
-    again = jax.vmap(jax.grad(jax.checkpoint(loss)))(features[None])
-    np.testing.assert_allclose(again[0], expected, rtol=1e-12, atol=1e-12)
-
-
-@typical
 def test_scan(case: OperationCase) -> None:
     """A compiled loop, and its gradient."""
     function, features = of_features(case), small_maps()
@@ -70,15 +60,3 @@ def test_scan(case: OperationCase) -> None:
 
     expected = jax.grad(lambda x: (function(x) ** 2).sum() + (function(2 * x) ** 2).sum())
     np.testing.assert_allclose(jax.grad(loss)(features), expected(features), rtol=1e-12)
-
-
-@pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5, float("nan"), float("inf"), 1e30])
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_wrong_index_is_no_image_of_another_call(wrong: float, shared: bool) -> None:
-    case = next(case for case in CASES if case.op.forward == "roi_align")
-    features = maps() if shared else np.stack([maps(), maps(seed=1)])
-    table = np.array([[[wrong, 1.0, 1.0, 4.0, 4.0]], [[0, 1.0, 1.0, 4.0, 4.0]]])
-    function = jax.vmap(lambda x, rois: case.pool(x, rois, None), (None if shared else 0, 0))
-    got = function(jnp.asarray(features), jnp.asarray(table))
-    assert not got[0].any()
-    assert got[1].any()

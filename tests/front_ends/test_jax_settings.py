@@ -150,16 +150,6 @@ def test_coordinates_beyond_32_bits_stay_what_they_are() -> None:
     assert_same_bits(np.asarray(found), roipool.roi_align(X, rois, 2, sampling_ratio=2))
 
 
-def test_levels_of_boxes_of_float64_are_numpys() -> None:
-    side = np.array([112 - 1e-9, 112.0, 112 + 1e-9, 224 - 1e-12])
-    rois = np.stack([np.zeros(4), np.zeros(4), side, side], axis=1)
-    expected = roipool.assign_levels(rois, 2, 5)
-    with jax.enable_x64(True):
-        assert np.array_equal(roipool.assign_levels(jnp.asarray(rois), 2, 5), expected)
-        compiled = jax.jit(lambda rois: roipool.assign_levels(rois, 2, 5))
-        assert np.array_equal(compiled(rois), expected)
-
-
 def everything(case: OperationCase, to: Any) -> list[Any]:
     features, boxes, indices = to(X), to(np.asarray(case.boxes(), np.float32)), to(case.indices())
     if case.variant.has_argmax:
@@ -169,6 +159,12 @@ def everything(case: OperationCase, to: Any) -> list[Any]:
     gradient = case.gradient(pooled, None, boxes, indices, SHAPE)
     found = [pooled, *(gradient if isinstance(gradient, list) else [gradient])]
     return [*found, *([case.box_gradient(pooled, features, boxes, indices)] if case.moves else [])]
+
+
+def test_float64_cannot_be_chosen_without_64_bit_types() -> None:
+    maps_of_bytes = jnp.zeros((1, 3, 4, 4), "uint8")
+    with pytest.raises(TypeError, match=r"dtype must not be float64 with"):
+        roipool.roi_align(maps_of_bytes, [[0, 0, 0, 2, 2]], 2, dtype="float64")
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)

@@ -77,6 +77,14 @@ def test_every_kernel_computes_the_bits_of_numpy(way: Any, case: OperationCase) 
         check("box_gradient", [slopes[:, order]], pooled, features)
 
 
+def test_callbacks_take_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_transport, "why_no_handler", lambda: "a test")
+    jax.clear_caches()
+    rois, features = [[0, 1, 1, 5, 6]], maps().astype(np.int8)
+    found = jax.jit(lambda x: roipool.roi_align(x, rois, 2))(jnp.asarray(features))
+    assert_same_bits(np.asarray(found), roipool.roi_align(features, rois, 2))
+
+
 @pytest.mark.parametrize("case", [case for case in ALL_CASES if not case.adaptive], ids=str)
 @each(layout=["NCHW", "NHWC"])
 def test_xla_copies_no_maps(case: OperationCase, layout: str) -> None:

@@ -77,7 +77,7 @@ class Others(contract.FrontEnd):
 OTHERS = Others()
 
 
-class TestContract(contract.Values, contract.Gradients):
+class TestContract(contract.Values, contract.Integers, contract.Gradients):
     arrays = OTHERS
 
 

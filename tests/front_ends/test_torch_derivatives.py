@@ -8,7 +8,6 @@ from _support.pairwise import each
 from _support.tensors import ALL_CASES as CASES
 from _support.tensors import TensorCase, maps
 from torch import Tensor
-from torch.autograd import forward_ad
 
 import roipool
 
@@ -35,6 +34,18 @@ def test_vmap_of_gradients_that_are_views() -> None:
         torch.testing.assert_close(torch.vmap(backward)(grads), expected)
         by_grad = torch.func.grad(lambda x, f=backward: torch.vmap(f)(x).square().sum())(grads)
         assert by_grad.any()
+
+
+def test_second_derivative_of_a_maximum_in_the_first_cell() -> None:
+    features = torch.zeros(1, 1, 3, 3, dtype=torch.float64)
+    features[0, 0, 0, 0] = 1
+    rois = torch.tensor([[0.0, 0, 0, 2, 2]])
+    pooled = roipool.roi_pool(features.requires_grad_(), rois, 1)
+    upstream = torch.ones_like(pooled).requires_grad_()
+    (gradient,) = torch.autograd.grad(pooled, features, upstream, create_graph=True)
+    change = torch.full_like(features, 3)
+    (by_upstream,) = torch.autograd.grad(gradient, upstream, change)
+    assert by_upstream.item() == 3
 
 
 @pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5, float("nan")])
@@ -71,17 +82,6 @@ def test_a_wrong_index_of_one_call_is_named(
 
 
 # ---- What no kernel computes is an error, never zero
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.moves or case.op.forward == "roi_align"], ids=str
-)
-def test_forward_mode_through_boxes_is_refused(case: TensorCase) -> None:
-    features, boxes, indices = small_maps(case), case.boxes(3), case.indices(3)
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(boxes, torch.ones_like(boxes))
-        with pytest.raises(NotImplementedError, match=f"{case.op.forward}.*boxes"):
-            case.pool(features, dual, indices)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.is_linear], ids=str)

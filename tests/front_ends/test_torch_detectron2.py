@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -151,14 +150,6 @@ def test_numbers_are_those_of_openvino() -> None:
         np.testing.assert_allclose(pooled.numpy(), case.answers["rotated"], rtol=1e-4, atol=1e-4)
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
-    maps = FEATURES.double().requires_grad_()
-    with roipool.torch.override_detectron2():
-        assert torch.autograd.gradcheck(
-            lambda x: Rotated.apply(x, BOXES.double(), (2, 2), 0.5, 0), (maps,)
-        )
-
-
 def test_a_pooler_of_rotated_boxes() -> None:
     """The results are those of compat's layer for each level bit for bit, with its gradients."""
     lists, maps = tables(5), pyramid()
@@ -175,15 +166,6 @@ def test_a_pooler_of_rotated_boxes() -> None:
         assert leaf.grad is not None
         gradient = layer.backward(2 * expected, rows[own].numpy(), leaf.shape)
         assert np.array_equal(leaf.grad.numpy(), gradient)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_types_and_formats(dtype: torch.dtype) -> None:
-    maps = FEATURES.to(dtype).contiguous(memory_format=torch.channels_last)
-    with roipool.torch.override_detectron2():
-        found = Rotated.apply(maps, BOXES.to(dtype), (2, 2), 0.5, -1)
-    expected = roipool.roi_align_rotated(maps, BOXES, (2, 2), 0.5, angle_unit="degrees")
-    assert torch.equal(found, expected)
 
 
 def test_a_box_of_no_image_is_an_error() -> None:
@@ -278,12 +260,6 @@ def test_an_override_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.undo()
     with roipool.torch.override_detectron2():
         assert Rotated.apply(FEATURES, BOXES, (2, 2), 0.5, 0).shape == (2, 1, 2, 2)
-
-
-def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "roipool"), roipool.torch.override_detectron2():
-        assert "detectron2's operators of rotated boxes are computed by roipool" in caplog.text
-    assert "its own again" in caplog.text
 
 
 # ---- Boxes along the axes

@@ -14,8 +14,6 @@ from torch import Tensor
 import roipool
 import roipool.torch
 
-WAYS = ["no gradient", "gradient", "operator"]
-
 
 def shrunk(tensor: Tensor, bytes_left: int = 0) -> Tensor:
     found = tensor.detach().clone().contiguous()
@@ -94,37 +92,6 @@ def test_views_of_enough_memory_are_taken() -> None:
         boxes = rois[: view.shape[0]]
         found = roipool.roi_align(view, boxes, 2)
         assert torch.equal(found, roipool.roi_align(view.clone().contiguous(), boxes, 2))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e39, -2.5])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_fills_of_every_type(dtype: torch.dtype, value: float) -> None:
-    none = torch.zeros(0, 2, 5, 5, dtype=dtype)
-    boxes, indices = torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)
-    crops = roipool.crop_and_resize(none, boxes, indices, 3, extrapolation_value=value)
-    assert crops.shape == (0, 2, 3, 3)
-    outside = torch.tensor([[2.0, 2, 3, 3]])
-    crops = roipool.crop_and_resize(
-        torch.ones(1, 2, 5, 5, dtype=dtype),
-        outside,
-        torch.tensor([0]),
-        3,
-        extrapolation_value=value,
-    )
-    expected = torch.full(crops.shape, value, dtype=torch.float64).to(dtype)
-    torch.testing.assert_close(crops, expected, equal_nan=True, rtol=0, atol=0)
-
-
-def test_a_negative_bit_is_not_lost_at_once() -> None:
-    """The memory of such a tensor holds the negated numbers."""
-    features, rois = torch.rand(1, 2, 8, 9), torch.tensor([[0.0, 1, 1, 5, 6]])
-    with torch.no_grad():
-        expected = roipool.roi_align(features, rois, 2)
-        for maps, table in (
-            (torch._neg_view(-features), rois),
-            (features, torch._neg_view(-rois)),
-        ):
-            assert torch.equal(roipool.roi_align(maps, table, 2), expected)
 
 
 def test_maps_of_one_cell_are_not_channels_last() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import runpy
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from _support.pairwise import each
@@ -113,14 +111,6 @@ def test_an_argmax_of_bfloat16_is_no_bits_of_integers() -> None:
             )
 
 
-def test_integer_boxes_have_no_gradient() -> None:
-    """torch itself refuses integers that require one; without, they are boxes."""
-    with pytest.raises(RuntimeError, match="floating point"):
-        ROIS.long().requires_grad_()
-    got = roipool.roi_align(maps(), ROIS.long(), 2)
-    assert torch.equal(got, roipool.roi_align(maps(), ROIS.long().double(), 2))
-
-
 # ---- Types
 
 
@@ -138,26 +128,6 @@ def test_autocast_keeps_boxes_exact(dtype: str) -> None:
     assert torch.equal(pooled, roipool.roi_align(before.float(), rois, 2).to(DTYPES[dtype]))
     pooled.float().sum().backward()
     assert layer.weight.grad is not None
-
-
-def test_boxes_of_another_type_than_maps() -> None:
-    for dtype in DTYPES.values():
-        got = roipool.roi_align(maps(torch.float32), ROIS.to(dtype), 2)
-        assert torch.equal(got, roipool.roi_align(maps(torch.float32), ROIS.float(), 2))
-
-
-def test_subclasses_of_tensor() -> None:
-    class Boxes(torch.Tensor):
-        pass
-
-    for case in CASES:
-        boxes, indices = case.boxes(), case.indices()
-        leaf = maps().requires_grad_()
-        got = case.pool(leaf, boxes.as_subclass(Boxes), indices)
-        assert torch.equal(torch.as_tensor(got), case.pool(maps(), boxes, indices))
-        parameter = torch.nn.Parameter(maps())
-        case.pool(parameter, boxes, indices).sum().backward()
-        assert parameter.grad is not None
 
 
 def test_no_grad_and_inference_mode() -> None:
@@ -300,24 +270,6 @@ def test_workers_of_a_data_loader(two_threads: None) -> None:
     loader = DataLoader(Pooled(), num_workers=2, multiprocessing_context="fork")
     for index, batch in enumerate(loader):
         assert torch.equal(batch[0], ALIGN.pool(maps(seed=index), ALIGN.boxes(), ALIGN.indices()))
-
-
-def test_functions_can_be_pickled() -> None:
-    for name in ("roi_align", "roi_pool_backward"):
-        function = getattr(roipool, name)
-        assert pickle.loads(pickle.dumps(function)) is function
-
-
-def test_results_are_the_same_bits_for_any_number_of_threads(two_threads: None) -> None:
-    features = torch.randn(2, 64, 40, 40).requires_grad_()
-    rng = np.random.default_rng(0)
-    corners = torch.tensor(rng.uniform([0, 0, 20, 20], [20, 20, 35, 35], (50, 4))).float()
-    results = []
-    for number in (1, 2):
-        roipool.set_num_threads(number)
-        pooled = roipool.roi_align(features, corners, 7, batch_indices=torch.arange(50) % 2)
-        results.append((pooled, *torch.autograd.grad(pooled.square().sum(), features)))
-    assert all(map(torch.equal, *results))
 
 
 # ---- Examples

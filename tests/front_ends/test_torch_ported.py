@@ -53,6 +53,13 @@ pooled = roi_align(maps, rois, (7, 7), 1.0 / 8, 2)
 assert torch.equal(pooled, ROIAlign((7, 7), 1.0 / 8, 2)(maps, rois))
 (pooled ** 2).sum().backward()
 """
+APPLIED = """
+from maskrcnn_benchmark.layers.roi_align import _ROIAlign
+
+maps = torch.rand(2, 6, 12, 14, generator=torch.manual_seed(1)).requires_grad_()
+pooled = _ROIAlign.apply(maps, rois, (7, 7), 1.0 / 8, 2)
+(pooled ** 2).sum().backward()
+"""
 CROPS = """
 from roi_align import CropAndResize, RoIAlign
 
@@ -71,6 +78,7 @@ same = CropAndResize(7, 7)(maps, boxes, images)
 IMPORTS = {
     NETWORK: ("mmcv.ops", "roipool.compat.mmcv"),
     FUNCTION: ("maskrcnn_benchmark.layers", "roipool.compat.maskrcnn_benchmark"),
+    APPLIED: ("maskrcnn_benchmark.layers.roi_align", "roipool.compat.maskrcnn_benchmark"),
     CROPS: ("roi_align", "roipool.compat.roialign_pytorch"),
 }
 
@@ -112,8 +120,9 @@ def test_a_layer_of_mmcv_in_a_network() -> None:
     assert_same_bits(numbers(head.maps.grad), expected)
 
 
-def test_the_function_of_maskrcnn_benchmark() -> None:
-    found = ran(FUNCTION)
+@pytest.mark.parametrize("program", [FUNCTION, APPLIED], ids=["roi_align", "_ROIAlign.apply"])
+def test_the_function_of_maskrcnn_benchmark(program: str) -> None:
+    found = ran(program)
     maps = numbers(found["maps"])
     expected = compat.maskrcnn_benchmark.roi_align(maps, ROIS, (7, 7), 1 / 8, 2)
     assert_same_bits(numbers(found["pooled"]), expected)

@@ -151,19 +151,6 @@ def test_compiled_public_gradients(case: TensorCase) -> None:
         assert torch.equal(got, expected)
 
 
-def test_counts_of_boxes_change_without_compiling_anew() -> None:
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(
-        lambda x, b, i: ALIGN.pool(x, b, i).sum(), fullgraph=True, backend=counter
-    )
-    features = maps()
-    for count in (4, 7, 3, 11, 5):
-        boxes, indices = ALIGN.boxes(count), ALIGN.indices(count)
-        expected = ALIGN.pool(features, boxes, indices).sum()
-        assert torch.equal(compiled(features, boxes, indices), expected)
-    assert counter.frame_count <= 2  # the first, and one for any number
-
-
 def test_counts_that_depend_on_values() -> None:
     """A program selects boxes, so their number is unknown to the compiler."""
 
@@ -178,22 +165,6 @@ def test_counts_that_depend_on_values() -> None:
             inputs = features, ALIGN.boxes(9), ALIGN.indices(9)
             got, expected = (losses(ALIGN, each, *inputs) for each in (compiled, program))
             assert all(map(torch.equal, got, expected))
-
-
-@each(form=("table", "per image"))
-def test_compiled_forms_of_boxes(form: str) -> None:
-    boxes, indices = ALIGN.boxes(), ALIGN.indices().sort().values
-    table = torch.cat([indices[:, None].double(), boxes], 1)
-    per_image = [boxes[indices == image] for image in range(2)]
-    rois: Any = table if form == "table" else per_image
-    torch.compiler.reset()
-    compiled = torch.compile(
-        lambda x, r: roipool.roi_align(x, r, 2, 0.5, sampling_ratio=(2, 1)),
-        fullgraph=True,
-        backend="aot_eager",
-    )
-    expected = roipool.roi_align(maps(), rois, 2, 0.5, (2, 1))
-    assert torch.equal(compiled(maps(), rois), expected)
 
 
 @pytest.mark.thorough
@@ -349,10 +320,3 @@ def test_traced_by_torchscript() -> None:
     traced = torch.jit.trace(ALIGN.pool, arguments, check_trace=False)
     others = (maps(seed=3), ALIGN.boxes(seed=4), ALIGN.indices())
     assert torch.equal(traced(*others), ALIGN.pool(*others))
-
-
-def test_meta_tensors() -> None:
-    for case in ALL_CASES:
-        got = case.pool(maps().to("meta"), case.boxes().to("meta"), case.indices().to("meta"))
-        assert got.shape == (5, 3 // case.groups, *SIZE)
-        assert got.device.type == "meta"

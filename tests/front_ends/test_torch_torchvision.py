@@ -85,18 +85,6 @@ def test_bytes_are_refused_as_by_torchvision(name: str, dtype: torch.dtype) -> N
         OPERATORS[name](features, rois)
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-@pytest.mark.parametrize("dtype", [torch.quint8, torch.qint8])
-def test_quantised_maps_are_left_to_torchvision(dtype: torch.dtype) -> None:
-    features = torch.quantize_per_tensor(torch.randn(1, 3, 20, 24), 0.05, 0, dtype)
-    rois = torch.quantize_per_tensor(torch.tensor([[0, 1.0, 2, 9, 11]]), 1.0, 0, dtype)
-    expected = ops.roi_align(features, rois, 3, 1.0, 2)
-    with roipool.torch.override_torchvision():
-        found = ops.roi_align(features, rois, 3, 1.0, 2)
-    assert found.dtype is dtype
-    assert torch.equal(found.int_repr(), expected.int_repr())
-
-
 @pytest.mark.parametrize("name", OPERATORS)
 def test_fractional_batch_indices_are_cut_as_by_torchvision(name: str) -> None:
     features, rois = torch.randn(2, 16, 20, 24), boxes()
@@ -167,15 +155,6 @@ def test_position_sensitive_operators_are_torchvisions_bin_by_bin(
     assert ours[1].dtype is theirs[1].dtype
     torch.testing.assert_close(ours[0], theirs[0], equal_nan=True, rtol=1e-5, atol=1e-5)
     assert operator != "align" or theirs[0].isnan().any()
-
-
-@pytest.mark.parametrize("name", ["ps_roi_align", "ps_roi_pool"])
-def test_position_sensitive_operators_of_no_boxes(name: str) -> None:
-    features, none = torch.randn(2, 8, 20, 24), torch.zeros(0, 5)
-    ratio = (0,) if name == "ps_roi_align" else ()
-    with roipool.torch.override_torchvision():
-        results = getattr(torch.ops.torchvision, name)(features, none, 0.5, 2, 2, *ratio)
-    assert [tuple(one.shape) for one in results] == [(0, 2, 2, 2)] * 2
 
 
 def test_it_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
@@ -491,16 +470,6 @@ def test_a_torchvision_without_this_choice(monkeypatch: pytest.MonkeyPatch) -> N
     assert not hasattr(module, "is_compile_supported")
 
 
-def test_deterministic_mode_changes_no_bit(deterministic: None) -> None:
-    features, rois = torch.randn(2, 8, 20, 24), boxes()
-    with roipool.torch.override_torchvision():
-        for operator in OPERATORS.values():
-            within = computed(operator, features, rois)
-            torch.use_deterministic_algorithms(False)
-            assert all(map(torch.equal, within, computed(operator, features, rois)))
-            torch.use_deterministic_algorithms(True)
-
-
 # ---- Whole detectors, random weights
 
 
@@ -559,90 +528,6 @@ def test_detectors(name: str) -> None:
     assert apart <= 1e-2 * largest
     assert len(theirs.found["boxes"]) == len(ours.found["boxes"]) > 0
     assert distance(theirs.found, ours.found) < 1e-3
-
-
-# ---- Modules
-
-
-def test_modules_are_torchvisions() -> None:
-    features, rois = torch.randn(2, 4, 20, 24), boxes()
-    lists = [rois[rois[:, 0] == image][:, 1:] for image in range(2)]
-    nn = roipool.torch.nn
-    for form in (rois, lists):
-        torch.testing.assert_close(
-            nn.RoIAlign(output_size=3, spatial_scale=0.5, sampling_ratio=-1, aligned=False)(
-                features, form
-            ),
-            ops.RoIAlign(output_size=3, spatial_scale=0.5, sampling_ratio=-1)(features, form),
-        )
-        torch.testing.assert_close(
-            nn.RoIPool(output_size=(2, 3), spatial_scale=0.5)(features, form),
-            ops.RoIPool(output_size=(2, 3), spatial_scale=0.5)(features, form),
-        )
-    crop = nn.CropAndResize((2, 3), extrapolation_value=1.0)
-    corners, indices = torch.rand(4, 4), torch.tensor([0, 1, 1, 0])
-    expected = roipool.crop_and_resize(
-        features.numpy(), corners.numpy(), indices.numpy(), (2, 3), extrapolation_value=1.0
-    )
-    assert torch.equal(crop(features, corners, indices), torch.from_numpy(expected))
-    assert "sampling_ratio=0, pool_mode='max'" in repr(nn.RoIAlign(7, pool_mode="max"))
-
-
-def test_packs_predict_offsets_and_a_mask() -> None:
-    nn = roipool.torch.nn
-    features, rois = torch.randn(2, 4, 20, 24), boxes()
-    plain = roipool.roi_align(features, rois, 3, 0.5)
-    pack = nn.DeformRoIPoolPack(3, 4, 8, 0.5)
-    torch.testing.assert_close(pack(features, rois), plain)
-    modulated = nn.ModulatedDeformRoIPoolPack(3, 4, 8, 0.5)
-    torch.testing.assert_close(modulated(features, rois), plain / 2)
-    layers = [f"offset_fc.{number}" for number in (0, 2, 4)]
-    masks = [f"mask_fc.{number}" for number in (0, 2)]
-    for module, names in ((pack, layers), (modulated, layers + masks)):
-        expected = {f"{name}.{kind}" for name in names for kind in ("weight", "bias")}
-        assert module.state_dict().keys() == expected  # mmcv's
-        module(features, rois).square().sum().backward()
-        assert all(module.get_parameter(f"{name}.bias").grad.any() for name in names if "4" in name)
-    assert "gamma=0.1" in repr(pack)
-
-
-def test_modules_are_the_operations() -> None:
-    features, rois = torch.randn(2, 4, 20, 24), boxes()
-    nn = roipool.torch.nn
-    turned = torch.cat([rois, torch.linspace(-3, 3, len(rois))[:, None]], dim=1)
-    offsets = torch.randn(len(rois), 2, 3, 3)
-    pairs = [
-        (nn.PrRoIPool(3, 0.5)(features, rois), roipool.precise_roi_pool(features, rois, 3, 0.5)),
-        (
-            nn.PrRoIPool2D(3, 2, 0.5)(features, rois),
-            roipool.precise_roi_pool(features, rois, (3, 2), 0.5),
-        ),
-        (
-            nn.RoIAlignRotated(3, 0.5, -1, aligned=False, clockwise=True)(features, turned),
-            roipool.roi_align_rotated(features, turned, 3, 0.5, aligned=False, clockwise=True),
-        ),
-        (
-            nn.PSRoIPool((2, 1), 0.5)(features, rois),
-            roipool.ps_roi_pool(features, rois, (2, 1), 0.5),
-        ),
-        (
-            nn.PSRoIAlign(3, 0.5, -1, False, (1, 2))(features, rois),
-            roipool.ps_roi_align(features, rois, 3, 0.5, aligned=False, group_size=(1, 2)),
-        ),
-        (
-            nn.DeformRoIPool(3, 0.5, -1, 0.2)(features, rois, offsets),
-            roipool.deform_roi_pool(features, rois, offsets, 3, 0.5, gamma=0.2),
-        ),
-        (nn.DeformRoIPool(3, 0.5)(features, rois), roipool.roi_align(features, rois, 3, 0.5)),
-    ]
-    for module, operation in pairs:
-        assert torch.equal(module, operation)
-    assert repr(nn.PrRoIPool2D(3, 2, 0.5)) == "PrRoIPool2D(kernel_size=(3, 2), spatial_scale=0.5)"
-    aligned = nn.PSRoIAlign(2, 0.5, 2)(features, rois)
-    torch.testing.assert_close(aligned, ops.ps_roi_align(features, rois, 2, 0.5, 2))
-    assert "aligned=True, clockwise=False" in repr(nn.RoIAlignRotated(3, 0.5))
-    assert "spatial_scale=0.5, group_size=(1, 2)" in repr(nn.PSRoIPool(3, 0.5, (1, 2)))
-    assert "sampling_ratio=2, aligned=True, group_size=0" in repr(nn.PSRoIAlign(3, 0.5, 2))
 
 
 def test_an_enabled_override_stays() -> None:

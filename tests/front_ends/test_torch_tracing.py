@@ -15,11 +15,9 @@ from torch import Tensor
 
 import roipool
 import roipool.torch
-from roipool.torch import nn
 
 X = torch.arange(2 * 3 * 20 * 24, dtype=torch.float32).reshape(2, 3, 20, 24) / 7
 ROIS = torch.tensor([[0, 1.0, 1, 30, 40], [1, 20.0, 2, 60, 60]])
-OFFSETS = torch.linspace(-1, 1, 36).reshape(2, 2, 3, 3)
 FIXED = [case for case in ALL_CASES if not case.adaptive]
 
 
@@ -112,67 +110,7 @@ def test_a_program_for_any_size(case: TensorCase) -> None:
             assert counter.frame_count <= (2 if scale == 0.9 else 3)
 
 
-MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
-    "attributes": (Model, (X, ROIS)),
-    "RoIAlign": (lambda: nn.RoIAlign(3, 0.25, 2), (X, ROIS)),
-    "RoIPool": (lambda: nn.RoIPool(3, 0.25), (X, ROIS)),
-    "RoIAlignRotated": (
-        lambda: nn.RoIAlignRotated(3, 0.25, 2),
-        (X, torch.cat([ROIS, torch.tensor([[0.3], [-2.0]])], dim=1)),
-    ),
-    "RiRoIAlignRotated": (
-        lambda: nn.RiRoIAlignRotated(3, 0.25, 2, 1),
-        (X, torch.cat([ROIS, torch.tensor([[0.3], [-2.0]])], dim=1)),
-    ),
-    "PSRoIPool": (lambda: nn.PSRoIPool(3, 0.25, 1), (X, ROIS)),
-    "PSRoIAlign": (lambda: nn.PSRoIAlign(3, 0.25, 2, group_size=1), (X, ROIS)),
-    "DeformRoIPool": (lambda: nn.DeformRoIPool(3, 0.25, 2), (X, ROIS, OFFSETS)),
-    "PrRoIPool": (lambda: nn.PrRoIPool(3, 0.25), (X, ROIS)),
-    "PrRoIPool2D": (lambda: nn.PrRoIPool2D(3, 2, 0.25), (X, ROIS)),
-    "CropAndResize": (
-        lambda: nn.CropAndResize(3),
-        (X, ROIS[:, 1:] / 60, torch.tensor([0, 1])),
-    ),
-    "MultiScaleRoIAlign": (
-        lambda: nn.MultiScaleRoIAlign(["a", "b"], 3, 2),
-        ({"a": X, "b": X[:, :, ::2, ::2]}, [ROIS[:1, 1:], ROIS[1:, 1:]], [(80, 96), (70, 80)]),
-    ),
-}
-
-
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("name", MODULES)
-def test_modules_compile_before_they_are_called(name: str, dynamic: bool | None) -> None:
-    make, arguments = MODULES[name]
-    torch._dynamo.reset()
-    program = torch.compile(make(), backend="aot_eager", fullgraph=True, dynamic=dynamic)
-    assert torch.equal(program(*arguments), make()(*arguments))
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        (lambda x, r: roipool.roi_align(x, r, 0), "output_size"),
-        (lambda x, r: roipool.roi_align(x, r, 3, 0.25, -1), "sampling_ratio"),
-        (lambda x, r: roipool.roi_align(x, r, 3, float("inf")), "spatial_scale"),
-    ],
-)
-def test_mistakes_in_compiled_programs_are_named(bad: Callable[..., Any], message: str) -> None:
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match=f"roi_align: .*{message}"):
-        torch.compile(bad, backend="aot_eager", fullgraph=True)(X, ROIS)
-
-
 # ---- torch.fx
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_modules_are_recorded_as_one_call(name: str) -> None:
-    make, arguments = MODULES[name]
-    graph = torch.fx.symbolic_trace(make())
-    assert torch.equal(graph(*arguments), make()(*arguments))
-    calls = [node for node in graph.graph.nodes if node.op == "call_function"]
-    assert sum("roipool" in str(node.target.__module__) for node in calls) == 1
 
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
@@ -200,27 +138,6 @@ def test_a_graph_is_code_that_runs_and_can_be_copied() -> None:
     graph = torch.fx.symbolic_trace(Model())
     assert "roipool" in graph.code
     assert torch.equal(copy.deepcopy(graph)(X, ROIS), Model()(X, ROIS))
-
-
-def test_feature_extraction() -> None:
-    extraction = pytest.importorskip("torchvision.models.feature_extraction")
-    model = torch.nn.Sequential()
-    model.add_module("stem", torch.nn.Conv2d(3, 4, 3, padding=1))
-
-    class Head(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.pool = model, nn.RoIAlign(3, 0.25, 2)
-
-        def forward(self, x: Tensor, rois: Tensor) -> Tensor:
-            pooled: Tensor = self.pool(self.stem(x), rois)
-            return pooled.flatten(1)
-
-    head = Head().eval()
-    names, _ = extraction.get_graph_node_names(head)
-    (name,) = (each for each in names if "pool" in each)
-    found = extraction.create_feature_extractor(head, {name: "pooled"})(X, ROIS)["pooled"]
-    assert torch.equal(found, head.pool(head.stem(X), ROIS))
 
 
 # ---- Profilers

@@ -6,9 +6,7 @@ values, derivatives, what torch checks of an operator, scripts, graphs, and mess
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -19,8 +17,6 @@ import roipool.torch
 
 pytest.importorskip("torchvision", reason="torchvision is not installed")
 from torchvision import ops
-
-extraction = importlib.import_module("torchvision.models.feature_extraction")
 
 # torch deprecates its scripts.
 pytestmark = pytest.mark.filterwarnings(
@@ -37,7 +33,6 @@ ROIS = torch.tensor(
     ],
     dtype=torch.float64,
 )  # fmt: skip
-SMALL = torch.tensor([[0, 0, 0, 4, 4], [0, 0, 2, 3, 4], [0, 2, 2, 4, 4]], dtype=torch.float64)
 DTYPES = (torch.float16, torch.float32, torch.float64)
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": lambda x: x,
@@ -92,15 +87,6 @@ def test_values_and_gradients_are_those_of_torchvision(
     for got, expected in zip(ours, theirs, strict=True):
         assert got.dtype == expected.dtype
         torch.testing.assert_close(got, expected, rtol=near, atol=near)
-
-
-@every_operator
-@each(seed=range(5), form=("contiguous", "transposed"))
-def test_gradients_are_those_of_finite_differences(
-    name: str, seed: int, form: str, override: None
-) -> None:
-    features = FORMS[form](random(1, 8, 5, 5, seed=seed).requires_grad_())
-    assert torch.autograd.gradcheck(lambda x: OPERATORS[name](x, SMALL, 2), (features,), atol=1e-5)
 
 
 @every_operator
@@ -187,47 +173,7 @@ def test_scripts(name: str, scripted: str) -> None:
     torch.testing.assert_close(script(features, lists), model(features, lists))
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_scripts_are_differentiated(name: str, override: None) -> None:
-    script = torch.jit.script(MODULES[name]())
-    features = random(1, 4, 5, 5).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: script(x, SMALL), (features,), atol=1e-5)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_modules_are_leaves_of_graphs(name: str, override: None) -> None:
-    module, features = MODULES[name](), random(2, 4, 10, 10)
-    training, evaluation = extraction.get_graph_node_names(Pool(module))
-    assert len(training) == len(evaluation) == 3  # two arguments and the pooling
-    graph = torch.fx.symbolic_trace(module)
-    assert torch.equal(graph(features, ROIS), module(features, ROIS))
-
-
-def test_a_pyramids_module_is_a_leaf_of_graphs(override: None) -> None:
-    module = ops.MultiScaleRoIAlign(["0"], (7, 7), 2)
-
-    class Pyramid(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.pool = module
-
-        def forward(self, x: Any, boxes: Any, shapes: Any) -> Any:
-            return self.pool(x, boxes, shapes)
-
-    training, evaluation = extraction.get_graph_node_names(Pyramid())
-    assert len(training) == len(evaluation) == 4
-    assert repr(module).startswith("MultiScaleRoIAlign(featmap_names=['0'], output_size=(7, 7)")
-
-
 # ---- Other tensors, and mistakes
-
-
-@pytest.mark.parametrize("name", ["roi_align", "roi_pool"])
-def test_boxes_of_other_shapes_are_refused_by_torchvision(name: str, override: None) -> None:
-    features = random(1, 1, 8, 8)
-    for boxes in (ROIS[:1, 1:], [ROIS[:1, 2:]]):
-        with pytest.raises(AssertionError):
-            getattr(ops, name)(features, boxes, output_size=(2, 2))
 
 
 def test_quantized_tensors_stay_torchvisions(override: None) -> None:

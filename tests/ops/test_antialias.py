@@ -185,13 +185,6 @@ def test_the_gradient_of_boxes_is_the_derivative(size: tuple[int, int]) -> None:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
-def test_a_picture_of_bytes_is_read_as_the_same_numbers() -> None:
-    picture = RNG.integers(0, 256, (1, 60, 80, 3)).astype(np.uint8)
-    given = [[[0.1, 0, 0.9, 1]], [0], (7, 9)]
-    pooled = crop(picture, *given, layout="NHWC")
-    assert_same_bits(pooled, crop(picture.astype(np.float32), *given, layout="NHWC"))
-
-
 def test_nearest_crops_have_no_filter() -> None:
     with pytest.raises(ValueError, match="antialias must be False with method='nearest', got True"):
         crop(MAPS, BOXES, IMAGES, 3, method="nearest")

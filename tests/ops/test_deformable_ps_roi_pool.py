@@ -66,21 +66,6 @@ def test_classes_are_pooled_by_themselves(backend: Backend, layout: str) -> None
         np.testing.assert_allclose(of_class, sums, rtol=0, atol=1e-12)
 
 
-@every_layout
-def test_out_is_filled(layout: str) -> None:
-    maps, offsets, grad = (in_layout(each, layout).copy() for each in (MAPS, OFFSETS, GRAD))
-    options = {**OPTIONS, "layout": layout}
-    pooled = roipool.deformable_ps_roi_pool(maps, ROIS, offsets, SIZE, **options)
-    out = np.full_like(pooled, 7)
-    assert roipool.deformable_ps_roi_pool(maps, ROIS, offsets, SIZE, out=out, **options) is out
-    np.testing.assert_array_equal(out, pooled)
-    at = grad, ROIS, offsets, maps.shape
-    gradient = roipool.deformable_ps_roi_pool_backward(*at, **options)
-    out = np.full_like(maps, 7)
-    assert roipool.deformable_ps_roi_pool_backward(*at, out=out, **options) is out
-    np.testing.assert_array_equal(out, gradient)
-
-
 def test_equal_offsets_move_the_box() -> None:
     """By whole pixels, which rounding leaves alone."""
     rois = np.round(ROIS)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+from _support.forms import FORMS
 
 import roipool
 
@@ -134,46 +134,25 @@ def test_equal_options_of_another_type_are_checked(wrong: dict[str, Any]) -> Non
     for name, value in wrong.items():
         if isinstance(value, tuple):
             right[name] = (1, 1)
-    for _ in range(2):
-        roipool.roi_align(maps, rois, **right)
-        with pytest.raises(TypeError, match=next(iter(wrong))):
-            roipool.roi_align(maps, rois, **right | wrong)
+    for positional in ((), ("output_size", "spatial_scale", "sampling_ratio")):
 
+        def pooled(options: dict[str, Any], positional: tuple[str, ...] = positional) -> Any:
+            named = dict(options)
+            return roipool.roi_align(maps, rois, *map(named.pop, positional), **named)
 
-class Subclass(np.ndarray):
-    """An array that is not NumPy's own."""
-
-
-def read_only(array: np.ndarray) -> np.ndarray:
-    copy = array.copy()
-    copy.flags.writeable = False
-    return copy
-
-
-def unaligned(array: np.ndarray) -> np.ndarray:
-    memory = np.zeros(array.nbytes + 1, np.uint8)[1:]
-    memory[:] = array.reshape(-1).view(np.uint8)
-    return memory.view(array.dtype).reshape(array.shape)
-
-
-DISGUISES: dict[str, Callable[[np.ndarray], Any]] = {
-    "strided": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
-    "in Fortran's order": np.asfortranarray,
-    "of the other byte order": lambda array: array.astype(array.dtype.newbyteorder("S")),
-    "of a subclass": lambda array: array.view(Subclass),
-    "read-only": read_only,
-    "unaligned": unaligned,
-    "on a reversed copy": lambda array: array[::-1].copy()[::-1],
-}
+        for _ in range(2):
+            pooled(right)
+            with pytest.raises(TypeError, match=next(iter(wrong))):
+                pooled(right | wrong)
 
 
 @each_operation
-@pytest.mark.parametrize("disguise", DISGUISES)
-def test_arrays_of_every_kind_give_the_same_results(name: str, disguise: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_arrays_of_every_kind_give_the_same_results(name: str, form: str) -> None:
     maps, grad, rois = arrays("float32")
     forward, backward = getattr(roipool, name), getattr(roipool, f"{name}_backward")
     pooled, gradient = forward(maps, rois, (2, 3)), backward(grad, rois, maps.shape)
-    change = DISGUISES[disguise]
+    change = FORMS[form]
     assert np.array_equal(forward(change(maps), rois, (2, 3)), pooled)
     assert np.array_equal(forward(maps, change(rois), (2, 3)), pooled)
     assert np.array_equal(backward(change(grad), rois, maps.shape), gradient)

@@ -16,7 +16,6 @@ from roipool import _cpu, reference
 from roipool._boxes import Regions
 from roipool._definitions import Definition
 from roipool._request import Pooling
-from roipool.verification.catalogue import cases
 
 SHAPES = ((2, 5, 17, 23), (2, 5, 9, 12), (2, 5, 5, 6), (2, 5, 1, 1))
 SCALES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)
@@ -87,32 +86,6 @@ def test_each_box_is_pooled_from_its_map(
         np.testing.assert_array_equal(
             backend.to_host(by_boxes)[rows], backend.to_host(slopes), strict=True
         )
-
-
-def test_every_case_of_the_catalogue() -> None:
-    """Pool the boxes of each case alternately from its map and from a part of the map."""
-    for what, case in cases("roi_align"):
-        maps, boxes, size = case.maps, case.rois, case.size
-        scale, ratio, aligned = (
-            case.options[name] for name in ("spatial_scale", "sampling_ratio", "aligned")
-        )
-        pair = [maps, np.ascontiguousarray(maps[:, :, : maps.shape[2] // 2 + 1])]
-        levels, scales = np.arange(len(boxes)) % 2, (scale, scale / 2)
-        options: dict[str, Any] = {"levels": levels, "aligned": aligned}
-        pooled = roipool.multilevel_roi_align(pair, boxes, size, scales, ratio, **options)
-        shapes = [one.shape for one in pair]
-        grads = roipool.multilevel_roi_align_backward(
-            case.grad, boxes, shapes, scales, ratio, **options
-        )
-        for level in (0, 1):
-            own = levels == level
-            part: list[Any] = [scales[level], ratio]
-            alone = roipool.roi_align(pair[level], boxes[own], size, *part, aligned=aligned)
-            np.testing.assert_array_equal(pooled[own], alone, what)
-            gradient = roipool.roi_align_backward(
-                case.grad[own], boxes[own], shapes[level], *part, aligned=aligned
-            )
-            np.testing.assert_array_equal(grads[level], gradient, what)
 
 
 def test_the_oracle(backend: Backend) -> None:
@@ -213,22 +186,6 @@ def test_out_and_no_boxes(backend: Backend) -> None:
     assert roipool.multilevel_roi_align(maps, rois, 2, SCALES, out=out) is out
     again = roipool.multilevel_roi_align(maps, rois, 2, SCALES)
     np.testing.assert_array_equal(backend.to_host(out), backend.to_host(again))
-
-
-def test_any_number_of_threads(same_threads_after: None) -> None:
-    maps, boxes = pyramid(np.float32, "NCHW"), np.tile(table(), (60, 1))
-    maps = [np.tile(one, (1, 8, 1, 1)) for one in maps]
-    shapes = [one.shape for one in maps]
-    results = []
-    for threads in (1, 2, 3):
-        roipool.set_num_threads(threads)
-        pooled = roipool.multilevel_roi_align(maps, boxes, 7, SCALES, 2)
-        grads = roipool.multilevel_roi_align_backward(pooled, boxes, shapes, SCALES, 2)
-        slopes = roipool.multilevel_roi_align_backward_rois(pooled, maps, boxes, SCALES, 2)
-        results.append([pooled, *grads, slopes])
-    for more in results[1:]:
-        for one, other in zip(results[0], more, strict=True):
-            np.testing.assert_array_equal(one, other)
 
 
 MAPS = [np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 2, 2), np.float32)]

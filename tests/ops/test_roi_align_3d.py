@@ -30,7 +30,6 @@ ROIS = np.array(
 SIZE = (2, 3, 4)
 SCALE = (0.8, 1.0, 0.6)
 GRAD = RNG.normal(size=(4, 5, *SIZE))
-AXES = range(3)  # depth, rows, columns
 every_ratio = pytest.mark.parametrize("ratio", [0, 2, (3, 1, 2)])
 either_convention = pytest.mark.parametrize("aligned", [True, False])
 
@@ -74,69 +73,11 @@ def test_one_plane_is_a_map(dtype: str, ratio: Any, aligned: bool) -> None:
     assert not by_boxes[:, [2, 5]].any()
 
 
-@every_ratio
-@pytest.mark.parametrize("axis", AXES)
-def test_a_volume_that_is_constant_along_an_axis_is_pooled_as_a_map(axis: int, ratio: Any) -> None:
-    """Where all samples along that axis are inside, every bin along it has the map's value."""
-    maps = RNG.normal(size=(2, 3, 6, 9))
-    inside = ROIS.copy()
-    inside[:, 3 - axis], inside[:, 6 - axis] = 1.5, 4
-    volumes = np.repeat(np.expand_dims(maps, 2 + axis), 5, axis=2 + axis)
-    pooled = roipool.roi_align_3d(volumes, inside, SIZE, sampling_ratio=ratio)
-    others = [other for other in AXES if other != axis]
-    columns = [0, *(3 - other for other in others[::-1]), *(6 - other for other in others[::-1])]
-    size = [SIZE[other] for other in others]
-    pair = ratio if isinstance(ratio, int) else [ratio[other] for other in others]
-    expected = roipool.roi_align(maps, inside[:, columns], size, sampling_ratio=pair)
-    for bins in np.moveaxis(pooled, 2 + axis, 0):
-        np.testing.assert_allclose(bins, expected, rtol=0, atol=1e-14)
-
-
-# ---- Symmetries
-
-
-@every_ratio
-@pytest.mark.parametrize("axes", [(0, 1), (0, 2), (1, 2)])
-def test_axes_are_alike(axes: tuple[int, int], ratio: Any) -> None:
-    """Exchanging two axes of everything exchanges those of the results."""
-    order = list(AXES)
-    order[axes[0]], order[axes[1]] = axes[1], axes[0]
-    turned = np.ascontiguousarray(VOLUMES.transpose(0, 1, *(2 + axis for axis in order)))
-    columns = [0, *(3 - axis for axis in order[::-1]), *(6 - axis for axis in order[::-1])]
-    by_axis = [[option[axis] for axis in order] for option in (SIZE, SCALE)]
-    other = ratio if isinstance(ratio, int) else [ratio[axis] for axis in order]
-    pooled = roipool.roi_align_3d(turned, ROIS[:, columns], *by_axis, other)
-    expected = roipool.roi_align_3d(VOLUMES, ROIS, SIZE, SCALE, ratio)
-    expected = expected.transpose(0, 1, *(2 + axis for axis in order))
-    np.testing.assert_allclose(pooled, expected, rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_quarter_turns(axis: int) -> None:
-    """A volume and its boxes that are turned about an axis are pooled to turned bins."""
-    first, second = (other for other in AXES if other != axis)
-    turned = np.rot90(VOLUMES, axes=(2 + first, 2 + second))
-    rois = ROIS[:3].copy()
-    # rot90 maps position (f, s) to (cells of s - s, f), of edges.
-    cells = VOLUMES.shape[2 + second]
-    rois[:, 3 - first], rois[:, 6 - first] = (
-        cells - ROIS[:3, 6 - second],
-        cells - ROIS[:3, 3 - second],
-    )
-    rois[:, 3 - second], rois[:, 6 - second] = ROIS[:3, 3 - first], ROIS[:3, 6 - first]
-    size = list(SIZE)
-    size[first], size[second] = SIZE[second], SIZE[first]
-    pooled = roipool.roi_align_3d(np.ascontiguousarray(turned), rois, size, sampling_ratio=2)
-    expected = roipool.roi_align_3d(VOLUMES, ROIS[:3], SIZE, sampling_ratio=2)
-    expected = np.rot90(expected, axes=(2 + first, 2 + second))
-    np.testing.assert_allclose(pooled, expected, rtol=0, atol=1e-13)
-
-
 # ---- The oracle, the transpose and finite differences
 
 
 @real_dtypes_thorough_on_the_emulator
-@each(layout=VOLUME_LAYOUTS, ratio=[0, 2, (3, 1, 2)], aligned=[True, False], channels=[1, 5, 33])
+@each(layout=VOLUME_LAYOUTS, ratio=[0, (3, 1, 2)], aligned=[True, False], channels=[1, 33])
 def test_it_is_the_oracle(
     backend: Backend, dtype: Any, layout: str, ratio: Any, aligned: bool, channels: int
 ) -> None:
@@ -160,23 +101,6 @@ def test_it_is_the_oracle(
 
 
 # ---- Arrays
-
-
-@each(layout=VOLUME_LAYOUTS)
-def test_volumes_that_lie_otherwise_in_memory(backend: Backend, layout: Any) -> None:
-    library, kind = backend.library, np.float32
-    own, upstream = (in_layout(array, layout).astype(kind) for array in (VOLUMES, GRAD))
-    turned = [np.asfortranarray(array) for array in (own, upstream)]
-    expected, got = (
-        (
-            library.roi_align_3d(volumes, ROIS, SIZE, layout=layout),
-            library.roi_align_3d_backward(grad, ROIS, own.shape, layout=layout),
-            library.roi_align_3d_backward_rois(grad, volumes, ROIS, layout=layout),
-        )
-        for volumes, grad in ((own, upstream), turned)
-    )
-    for mine, other in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(mine, other)
 
 
 @each(empty=range(5))
@@ -203,13 +127,3 @@ def test_a_nan_that_no_sample_reads_does_not_spread(backend: Backend) -> None:
             in_layout(volumes, layout), [[0, 1, 10.5, 1.5, 4, 11.5, 2.5]], 1, 1.0, 1, layout=layout
         )
         np.testing.assert_array_equal(pooled, np.full_like(pooled, 1.5))
-
-
-# ---- Wrong arguments
-
-
-def test_more_channels_than_the_volumes_have() -> None:
-    with pytest.raises(ValueError, match=r"grad_output must have shape \(K, C, PD, PH, PW\)"):
-        roipool.roi_align_3d_backward(GRAD, ROIS, (2, 4, 7, 6, 9))
-    with pytest.raises(TypeError, match="grad_output must have the dtype of features"):
-        roipool.roi_align_3d_backward_rois(GRAD.astype(np.float32), VOLUMES, ROIS)

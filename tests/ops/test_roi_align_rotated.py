@@ -8,21 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.backends import Backend
-from _support.catalogue import (
-    Array,
-    every_layout,
-    shape_in_layout,
-)
-from _support.compare import assert_same_bits
 
 import roipool
-from roipool import _cpu
 
 nan, inf = math.nan, math.inf
-Options = dict[str, Any]
-
-
-PLAIN = [(0, 4.2, 3.7, 5.1, 2.9, 0.3), (1, 2.9, 5.4, 3.3, 6.1, -1.1), (0, 5, 4, 6, 7, 2.5)]
 
 
 # ---- Values
@@ -71,43 +60,6 @@ def test_boxes_of_any_size_cost_no_more_than_the_map(
     np.testing.assert_allclose(backend.to_host(got), expected, rtol=1e-9, atol=1e-12)
 
 
-@every_layout
-@pytest.mark.parametrize("name", _cpu.instruction_sets())
-def test_threads_and_instruction_sets(name: str, layout: str) -> None:
-    rng = np.random.default_rng(4)
-    shape = shape_in_layout((2, 40, 30, 40), layout)
-    maps = rng.normal(size=shape).astype(np.float32)
-    sides, angles = rng.uniform(0, 25, (200, 2)), rng.uniform(-7, 7, (200, 1))
-    rois = np.hstack([rng.integers(0, 2, (200, 1)), rng.uniform(0, 40, (200, 2)), sides, angles])
-    grad = rng.normal(size=shape_in_layout((200, 40, 7, 7), layout)).astype(np.float32)
-
-    def results() -> list[Array]:
-        return [
-            roipool.roi_align_rotated(maps, rois, 7, layout=layout),
-            roipool.roi_align_rotated_backward(grad, rois, shape, layout=layout),
-            roipool.roi_align_rotated_backward_rois(grad, maps, rois, layout=layout),
-        ]
-
-    threads, before = roipool.get_num_threads(), _cpu.instruction_set()
-    try:
-        baseline = results()
-        _cpu.use_instruction_set(name)
-        for number in (1, 2, 3):
-            roipool.set_num_threads(number)
-            actual = results()
-            for mine, first in zip(actual, baseline, strict=True):
-                np.testing.assert_allclose(mine, first, rtol=1e-4, atol=1e-4)
-            again = results()
-            for mine, other in zip(actual, again, strict=True):
-                assert_same_bits(mine, other)
-            baseline = actual if number == 1 else baseline
-            for mine, one in zip(actual, baseline, strict=True):
-                assert_same_bits(mine, one)
-    finally:
-        roipool.set_num_threads(threads)
-        _cpu.use_instruction_set(before)
-
-
 def test_nan_spreads_to_the_bins_that_read_it_only() -> None:
     maps = np.zeros((1, 1, 9, 9), np.float32)
     maps[0, 0, 4, 4] = nan
@@ -118,19 +70,6 @@ def test_nan_spreads_to_the_bins_that_read_it_only() -> None:
 
 
 # ---- Errors
-
-
-def test_forms_of_rois() -> None:
-    maps = np.random.default_rng(5).normal(size=(2, 3, 8, 9))
-    rois = np.array(PLAIN)
-    expected = roipool.roi_align_rotated(maps, rois, 2)
-    got = roipool.roi_align_rotated(maps, rois[:, 1:], 2, batch_indices=rois[:, 0].astype(int))
-    assert_same_bits(got, expected)
-    per_image = [rois[rois[:, 0] == image, 1:] for image in (0, 1)]
-    assert_same_bits(roipool.roi_align_rotated(maps, per_image, 2), expected[[0, 2, 1]])
-    assert roipool.roi_align_rotated_backward_rois(
-        np.empty((0, 3, 1, 1)), np.empty((0, 3, 8, 9)), []
-    ).shape == (0, 5)
 
 
 @pytest.mark.parametrize(

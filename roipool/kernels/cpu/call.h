@@ -15,7 +15,8 @@ namespace roipool {
 
 inline Entries entries_of(Operation operation, const Job& job) {
   switch (operation) {
-    case op_average: return padded_taps;
+    case op_average:
+    case op_average_windows: return padded_taps;
     case op_average_backward:
       return is_position_sensitive(job) || job.arrangement == paired_bins ? padded_taps
                                                                           : transposed_taps;
@@ -243,7 +244,9 @@ inline void schedule(const Call& call, Job* job) {
     case op_unpool: ROIPOOL_ENGINE::schedule_backward(*job, call.threads, true); break;
     case op_average_backward_boxes: ROIPOOL_ENGINE::schedule_boxes(*job); break;
     case op_argmax_positions:
-    case op_argmax_at: job->tasks = job->boxes; break;
+    case op_argmax_at:
+    case op_average_windows:
+    case op_maximum_windows: job->tasks = job->boxes; break;
   }
 }
 
@@ -303,6 +306,13 @@ inline Runner runner_of(const Call& call, const Job& job) {
   }
 }
 
+// Writes the cells that a box reads: first and last row, first and last column, the last ones
+// excluded.
+inline void write_window(const Job& job, wide_int box, wide_int* to) {
+  const ROIPOOL_ENGINE::Rectangle window = ROIPOOL_ENGINE::window_of_box(job, box);
+  to[0] = window.top, to[1] = window.bottom, to[2] = window.left, to[3] = window.right;
+}
+
 // Sixth step: runs one task, on any of the threads.
 inline void run_task_of(Call* call, wide_int number, int thread) {
   char* scratch = static_cast<char*>(call->scratch) + thread * call->scratch_bytes;
@@ -316,6 +326,10 @@ inline void run_task_of(Call* call, wide_int number, int thread) {
       case op_argmax_at:
         identify_argmax(level.request, job, task, job.positions[0], job.positions[1],
                         static_cast<wide_int*>(job.argmax));
+        break;
+      case op_average_windows:
+      case op_maximum_windows:
+        write_window(job, task, static_cast<wide_int*>(job.positions[0]) + 4 * task);
         break;
       case op_average_backward_boxes: {
         runner_of(*call, job)(job, task, scratch);

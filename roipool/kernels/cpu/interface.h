@@ -16,7 +16,9 @@ enum Operation {
   op_maximum_backward,
   op_unpool,
   op_argmax_positions,
-  op_argmax_at
+  op_argmax_at,
+  op_average_windows,  // the cells that an average or a maximum reads
+  op_maximum_windows
 };
 
 enum Status {

@@ -17,7 +17,9 @@ from .derivatives import Derivatives
 from .documented import Documented
 from .errors import Errors, ErrorsOfGradients, Wrong, check
 from .front_end import Form, FrontEnd, directly_and_compiled
+from .integers import Integers
 from .levels import ErrorsOfLevels, Levels
+from .masks import Masks, MasksOfKnownValues
 from .values import Differentiation, Gradients, Values
 
 __all__ = [
@@ -29,7 +31,9 @@ __all__ = [
     "Form",
     "FrontEnd",
     "Gradients",
+    "Integers",
     "Levels",
+    "Masks",
     "Values",
     "Wrong",
     "check",
@@ -39,6 +43,8 @@ __all__ = [
 
 class Everything(
     Values,
+    Integers,
+    MasksOfKnownValues,
     Gradients,
     Differentiation,
     Derivatives,

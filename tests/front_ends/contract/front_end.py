@@ -84,6 +84,10 @@ class FrontEnd:
         """Return maps in a form; `values` are (N, C, H, W)."""
         return self.array(np.ascontiguousarray(to_form(values, form)))
 
+    def masks(self, values: Any) -> Any:
+        """Convert a NumPy array of masks to the library."""
+        return self.array(values)
+
     def numpy(self, array: Any) -> Any:
         """Convert the library's array to NumPy; raise for other libraries' arrays."""
         raise NotImplementedError
