@@ -219,6 +219,9 @@ class Family:
         A table without indices has them in its first column, which must name images: small calls
         give their table as it is. `cuts` says that they are cut to whole numbers.
         """
+        if indices is None and (LIBRARY_OF[type(table)] or NUMPY) is not NUMPY:
+            numbers = self._numbers_on_gpu(table[:, 0], cuts)
+            return Regions(_boxes.coordinates(table[:, 1:], dtype), numbers)
         if indices is None:
             numbers, wrong = _cpu.whole_numbers(table[:, 0], images, cuts)
             if wrong >= 0:
@@ -228,6 +231,14 @@ class Family:
         if library is NUMPY:
             indices, _ = _cpu.whole_numbers(indices, images, False)
         return Regions(_boxes.coordinates(table, dtype), indices)
+
+    @staticmethod
+    def _numbers_on_gpu(numbers: Any, cuts: bool) -> Any:
+        """Return batch indices as kernels read them, which skip boxes that name no image."""
+        if cuts or numbers.dtype.kind in "iu":
+            return numbers.astype(check.INT64)
+        known = numbers.dtype.name in _boxes.DEVICE_INDEX_TYPES
+        return numbers if known else numbers.astype(check.FLOAT64)
 
     # ---- Arguments in the order of the operators
 

@@ -34,6 +34,7 @@ from roipool.torch._autograd import device_of_plain
 from roipool.torch._cuda import Cuda
 from roipool.torch._families import AVERAGE, AVERAGE_OF_MAPS, FAMILIES
 from roipool.torch._fast_path import FastAverage
+from roipool.torch._kernels import KERNELS
 from roipool.torch._library import levels_at_once
 from roipool.torch._memory import MAP_INTEGERS
 from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
@@ -393,6 +394,29 @@ def test_calls_that_are_not_small(one_gpu: None, monkeypatch: pytest.MonkeyPatch
                 changed.setattr(_launches, "current_device", lambda: 1)
             assert fast(features, table) is None
     assert len(driver.launched) == 1
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.float64])
+def test_tables_of_another_type_take_the_general_path(
+    one_gpu: None, dtype: torch.dtype, cuts: bool
+) -> None:
+    """Small calls that are recorded for autograd give their table as it is."""
+    maps_dtype = torch.float32 if dtype is torch.float64 else torch.float64
+    features = maps(maps_dtype)
+    table = torch.tensor([[0, 1, 1, 4, 4], [1, 1, 2, 5, 4], [7, 1, 1, 4, 4]]).to(dtype)
+    if cuts and dtype.is_floating_point:
+        table[0, 0] = 0.5
+    pooling = Pooling(Definition("roi_align"), (3, 4))
+    settings = AVERAGE.settings_of(pooling)._replace(cuts=cuts)
+    compute = on_device(Pretended(), KERNELS["average"][0])
+    got = compute(settings, table, None, None, features)
+    boxes, indices = table[:, 1:], table[:, 0].long()
+    expected = compute(settings, boxes, indices, None, features)
+    assert torch.equal(got, expected)
+    assert got[:2].any(dim=(1, 2, 3)).all()
+    assert not got[2].any()
+    assert driver.launched == []
 
 
 @pytest.mark.parametrize("wrong", ["shape", "type", "strides", "maps", "freed", "levels"])

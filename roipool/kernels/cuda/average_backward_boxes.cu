@@ -77,14 +77,14 @@ extern "C" __global__ void __launch_bounds__(256, 3) average_backward_boxes(
     const Map<const Storage> map(call, features, plan.head->image);
     const Share share = share_of_thread(call, 0);
     Value sums[numbers_of_box] = {};
-    for (wide_int bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
+    for (Offset bin = share.bins.first; bin < share.bins.last; bin += share.bins.step) {
       const wide_int row = divide(bin, call.columns.bins);
       const wide_int column = bin - row * call.columns.bins;
       const Row rows = row_of_plan(call, plan, row);
       const TapBin columns = plan.columns[column];
       if (!reads_cells(rows) || columns.count == 0) continue;
       const Storage* cells = map.cells_of_bin(call, row, column);
-      for (wide_int channel = share.packs.first; channel < share.packs.last;
+      for (Offset channel = share.packs.first; channel < share.packs.last;
            channel += share.packs.step) {
         const Value gradient =
             compute_value(grad_output[box * pooled.outer + channel * pooled.channel +

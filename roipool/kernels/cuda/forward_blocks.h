@@ -22,6 +22,7 @@ __device__ inline void* shared_after_plan(const Call& call) {
 }
 
 // The bins and the packs of channels of one thread: every `step`-th one from `first` below `last`.
+// Loops count in Offset, too: of counters of 64 bits the assembler made wrong code for sm_90.
 struct Range {
   Offset first;
   Offset last;

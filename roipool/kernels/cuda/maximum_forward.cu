@@ -162,7 +162,7 @@ __device__ inline void pool_boxes(const Boxes& boxes, const FeatureStorage* __re
     for_each_bin(call, part, [&](wide_int row, wide_int column, const Range& packs) {
       const SampleBin rows = plan.rows[row], columns = plan.columns[column];
       const wide_int bin = box * pooled.outer + row * pooled.row + column * pooled.column;
-      for (wide_int p = packs.first; p < packs.last; p += packs.step) {
+      for (Offset p = packs.first; p < packs.last; p += packs.step) {
         const Channels channels(call, p);
         const SampleValues values = {
             map.cells + channels.first * static_cast<Offset>(map.strides.channel), map.strides};

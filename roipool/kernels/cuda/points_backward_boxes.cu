@@ -17,10 +17,10 @@ extern "C" __global__ void __launch_bounds__(256)
     const PlannedRegion& planned = region_of_block({boxes, images, levels}, call, box);
     const Map<const Storage> map(call, features, planned.image);
     Value sums[numbers_of_region] = {};
-    for (wide_int bin = share.bins.first; planned.image >= 0 && bin < share.bins.last;
+    for (Offset bin = share.bins.first; planned.image >= 0 && bin < share.bins.last;
          bin += share.bins.step) {
       const Division position = divide_with_rest(bin, call.columns.bins);
-      for (wide_int channel = share.packs.first; channel < share.packs.last;
+      for (Offset channel = share.packs.first; channel < share.packs.last;
            channel += share.packs.step) {
         SlopedBin value(map.cells + channel * map.strides.channel, map.strides);
         visit_bin_of_region(planned.region, bin, value);
