@@ -375,7 +375,11 @@ class BuildWithEngines(build_ext):
                 name = str(Path(folder) / "probe")
                 asked = shlex.split(os.environ.get("LDFLAGS", ""))  # else for libraries only
                 self.compiler.link_executable(
-                    objects, name, libraries=libraries, extra_postargs=link_flags + asked
+                    objects,
+                    name,
+                    libraries=libraries,
+                    extra_postargs=link_flags + asked,
+                    target_lang="c++",  # sanitizers need its library
                 )
                 return subprocess.run([name], capture_output=True, text=True, check=True).stdout
             except Exception:  # noqa: BLE001 - each compiler class raises its own

@@ -161,6 +161,14 @@ def refuse_gradients(
             )
 
 
+def _is_equal(given: Any, value: Any) -> bool:
+    """Return whether an option has a value; an array has none, which the function refuses."""
+    try:
+        return bool(given == value)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
 class PublishedCall:
     """One call of a function with published gradients.
 
@@ -186,7 +194,8 @@ class PublishedCall:
     @property
     def is_derivative(self) -> bool:
         """Whether the gradients for these options are the derivatives of the forward."""
-        return any(self._given[name] != value for name, value in self._published.when.items())
+        options = self._published.when.items()
+        return not all(_is_equal(self._given[name], value) for name, value in options)
 
     def results(self, arrays: Sequence[Any]) -> Any:
         """Return all results, of these arrays in the place of the caller's."""

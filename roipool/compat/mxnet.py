@@ -145,8 +145,10 @@ def ROIPooling_backward(  # noqa: N802
             raise TypeError(f"argmax must be a signed integer array, got {dtype}")
         library = call.library
         first = _first_places(library, regions.batch_indices, shape)
-        cells = check.cast(places, check.INT64) - first
-        cells = library.xp().where(places < 0, np.int64(-1), cells)
+        cells, where = check.cast(places, check.INT64) - first, library.xp().where
+        # The place before a plane is wrong, although -1 says that there is none.
+        cells = where(cells < 0, np.int64(-2), cells)
+        cells = where(places < 0, np.int64(-1), cells)
         known = library.checked_values(cells)
         if known is not None and not np.all((known >= -1) & (known < shape[2] * shape[3])):
             raise ValueError("argmax must name places in the planes of its boxes' images")

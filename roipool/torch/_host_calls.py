@@ -60,7 +60,7 @@ def result_on_host(
     function: Callable[..., Any], kept: KeptCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Return the result of a public function, or None if tensors are to be computed as such."""
-    first = args[0] if args else None
+    first: Any = args[0] if args else None
     if type(first) is Tensor and (not first.is_cpu or (first.requires_grad and is_grad_enabled())):
         return None  # here, for the sake of small calls of those
     if (

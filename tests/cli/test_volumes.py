@@ -83,7 +83,7 @@ def test_the_default_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     page = (SOURCES / "docs" / "compare.md").read_text(encoding="utf-8")
     (command, printed), *_ = re.findall(
-        r"^```\nroipool compare (--volume.*)\n```\n+```text\n(.*?)^```$", page, re.M | re.S
+        r"^```\nroipool compare (--volume[^\n]*)\n```\n+```text\n(.*?)^```$", page, re.M | re.S
     )
     assert compare(*command.split()) == 0
     assert capsys.readouterr().out == printed

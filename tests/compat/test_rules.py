@@ -157,6 +157,17 @@ def test_mxnet_argmax_counts_through_the_whole_array() -> None:
     np.testing.assert_array_equal(maps.ravel()[argmax], pooled)
 
 
+def test_mxnet_argmax_is_within_the_plane_of_its_channel() -> None:
+    boxes, grad = [[1, 0, 0, 6, 3]], np.ones((1, 3, 1, 1), np.float32)
+    first, cells = np.arange(3, 6).reshape(1, 3, 1, 1) * 28, 28  # of the planes of image 1
+    for place in (0, cells - 1):
+        found = mxnet.ROIPooling_backward(grad, first + place, boxes, (2, 3, 4, 7))
+        assert (found.reshape(6, 28)[3:, place] == 1).all()
+    for place in (-2, -1, cells):
+        with pytest.raises(ValueError, match="places in the planes"):
+            mxnet.ROIPooling_backward(grad, first + place, boxes, (2, 3, 4, 7))
+
+
 @pytest.mark.parametrize("boxes", [1, 2])
 @pytest.mark.parametrize("bins", [3, 64])  # 64: so many that each box is pooled apart
 def test_mxnet_position_sensitive_bins_have_channels_of_their_own(bins: int, boxes: int) -> None:

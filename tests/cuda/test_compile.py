@@ -33,6 +33,7 @@ from _support.cuda_texts import (
 import roipool
 from roipool._cuda import masks
 from roipool._cuda.arguments import STORAGE
+from roipool._cuda.nvrtc import machine_code
 from roipool._cuda.source import OPTIONS, flatten, kernel_folder, kernel_source
 from roipool._pooling import Call
 from roipool._request import Pooling
@@ -110,6 +111,20 @@ def test_position_sensitive_averages_compile(file: str, layout: str) -> None:
 def test_averages_of_volumes_compile(volumes: Text) -> None:
     ptx = nvrtc.compile_cuda(volumes.source(), "--gpu-architecture=compute_75", *OPTIONS)
     assert ".entry" in ptx
+
+
+def test_machine_code_for_programs() -> None:
+    """Of a gradient of a pyramid with int32 levels, whose two kernels are in one text."""
+    text = Text("average_backward", "float32", "NCHW", 1, "roi_align")
+    source = text.source(levels=2, narrow_levels=1)
+    code = machine_code(source, 90, 13)
+    assert code.startswith(b"\x7fELF")
+    assert b"average_backward\0" in code
+    assert b"plan_bin_taps\0" in code
+    with pytest.raises(SyntaxError, match="gpu-architecture"):
+        machine_code(source, 31, 13)
+    with pytest.raises(FileNotFoundError, match="nvidia-cuda-nvrtc is not installed"):
+        machine_code(source, 90, 11)
 
 
 def test_every_value_is_compiled() -> None:

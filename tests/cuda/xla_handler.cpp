@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <random>
 #include <string>
 #include <thread>
@@ -38,6 +39,7 @@ Outcome current(void** found) {
 }
 Outcome load(void** module, const void* image) {
   ++loads;
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // in which other threads come, too
   int sum = 0;
   for (int i = 0; i < image_bytes; ++i) sum += static_cast<const unsigned char*>(image)[i];
   *module = reinterpret_cast<void*>(static_cast<size_t>(sum + 1));

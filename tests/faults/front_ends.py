@@ -127,8 +127,8 @@ FRONT_ENDS = [
     Fault(
         "dask: indices of a chunk",
         "roipool/dask/_library.py",
-        "indices = indices - starts[number]",
-        "indices = indices - starts[number] * (number > 1)",
+        "else indices - starts[number]",
+        "else indices - starts[number] * (number > 1)",
         "the second chunk's images keep the numbers of the whole batch",
         DASK,
     ),

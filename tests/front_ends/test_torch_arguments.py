@@ -83,13 +83,13 @@ def test_the_index_in_a_table_is_named_there() -> None:
 
 def test_volumes_of_another_type_are_named_as_they_are_given() -> None:
     rois = torch.tensor([[0, 0.0, 0, 0, 1, 1, 1]])
-    for dtype in (torch.uint8, torch.int64, torch.bool):
+    for dtype in (torch.int32, torch.int64, torch.complex64):
         with pytest.raises(TypeError) as caught:
             roipool.roi_align_3d(torch.zeros(1, 2, 3, 4, 5).to(dtype), rois, 1)
         own = str(dtype).removeprefix("torch.")
         assert str(caught.value) == (
-            "roi_align_3d: features must have dtype float16, bfloat16, float32, float64, got "
-            f"{own}; convert it, for example features.float()"
+            "roi_align_3d: features must have dtype float16, bfloat16, float32, float64, uint8, "
+            f"int8, uint16, int16, bool, got {own}; convert it, for example features.float()"
         )
 
 

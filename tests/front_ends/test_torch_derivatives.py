@@ -36,6 +36,18 @@ def test_vmap_of_gradients_that_are_views() -> None:
         assert by_grad.any()
 
 
+def test_second_derivative_of_a_maximum_in_the_first_cell() -> None:
+    features = torch.zeros(1, 1, 3, 3, dtype=torch.float64)
+    features[0, 0, 0, 0] = 1
+    rois = torch.tensor([[0.0, 0, 0, 2, 2]])
+    pooled = roipool.roi_pool(features.requires_grad_(), rois, 1)
+    upstream = torch.ones_like(pooled).requires_grad_()
+    (gradient,) = torch.autograd.grad(pooled, features, upstream, create_graph=True)
+    change = torch.full_like(features, 3)
+    (by_upstream,) = torch.autograd.grad(gradient, upstream, change)
+    assert by_upstream.item() == 3
+
+
 @pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5, float("nan")])
 def test_a_wrong_index_is_no_image_of_another_call(wrong: float) -> None:
     case = next(case for case in CASES if case.op.forward == "roi_align")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -122,3 +123,10 @@ def test_no_gradient_is_lost() -> None:
     assert not roipool.paste_masks(masks, boxes, SIZE, threshold=0.5).requires_grad
     with pytest.raises(TypeError, match="out must be None"):
         roipool.paste_masks(masks.detach(), boxes, SIZE, out=torch.empty(3, *SIZE))
+
+
+@pytest.mark.parametrize("crop", [np.zeros(2), torch.zeros(2)])
+def test_an_array_is_no_option(crop: Any) -> None:
+    masks, boxes = masks_and_boxes()
+    with pytest.raises(TypeError, match="paste_masks: crop must "):
+        roipool.paste_masks(masks, boxes, SIZE, crop=crop)

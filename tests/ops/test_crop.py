@@ -119,10 +119,11 @@ def test_formats(box_format: Any, box: list[float]) -> None:
 
 
 def test_boxes_are_rounded_to_pixels() -> None:
-    boxes = [[9.6, 19.5, 40.4, 29.5], [5.2, 7.1, 5.4, 7.3]]
+    boxes = [[9.6, 19.5, 40.4, 29.5], [5.2, 7.1, 5.4, 7.3], [5.7, 7.6, 5.9, 7.8]]
     crops = roipool.crop(PICTURE, boxes)
     np.testing.assert_array_equal(crops[0], PICTURE[20:30, 10:40])
-    np.testing.assert_array_equal(crops[1], PICTURE[7:8, 5:6])
+    for narrow in crops[1:]:
+        np.testing.assert_array_equal(narrow, PICTURE[7:8, 5:6])
 
 
 def test_filling() -> None:
@@ -130,6 +131,18 @@ def test_filling() -> None:
     assert (crops[0][:4] == 7).all()
     assert (crops[0][:, :4] == 7).all()
     np.testing.assert_array_equal(crops[0][4:, 4:], PICTURE[:4, :4])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ends"), [(np.uint8, (0, 255)), (np.int16, (-(2**15), 2**15 - 1))]
+)
+def test_a_filling_is_any_number_that_a_picture_holds(dtype: Any, ends: tuple[int, int]) -> None:
+    picture = np.ones((2, 2), dtype)
+    for fill in ends:
+        assert roipool.crop(picture, [[2, 0, 3, 1]], fill=fill)[0] == fill
+    for fill in (ends[0] - 1, ends[1] + 1):
+        with pytest.raises(ValueError, match="fill must be a whole number that picture can hold"):
+            roipool.crop(picture, [[2, 0, 3, 1]], fill=fill)
 
 
 def test_several_pictures() -> None:

@@ -134,10 +134,16 @@ def test_equal_options_of_another_type_are_checked(wrong: dict[str, Any]) -> Non
     for name, value in wrong.items():
         if isinstance(value, tuple):
             right[name] = (1, 1)
-    for _ in range(2):
-        roipool.roi_align(maps, rois, **right)
-        with pytest.raises(TypeError, match=next(iter(wrong))):
-            roipool.roi_align(maps, rois, **right | wrong)
+    for positional in ((), ("output_size", "spatial_scale", "sampling_ratio")):
+
+        def pooled(options: dict[str, Any], positional: tuple[str, ...] = positional) -> Any:
+            named = dict(options)
+            return roipool.roi_align(maps, rois, *map(named.pop, positional), **named)
+
+        for _ in range(2):
+            pooled(right)
+            with pytest.raises(TypeError, match=next(iter(wrong))):
+                pooled(right | wrong)
 
 
 @each_operation
