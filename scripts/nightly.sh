@@ -15,6 +15,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 documentation() {
   environment docs "$work"/dist/roipool-*.whl --group docs
   "$work/docs/bin/sphinx-build" --quiet --fail-on-warning --keep-going docs "$work/site"
+  if ! command -v npm >/dev/null || ! command -v chromium >/dev/null; then
+    echo "npm or Chromium is not installed: the accessibility of pages was not checked"
+    return
+  fi
+  npm pack --silent --pack-destination "$work" axe-core@4.10.3
+  tar -xzf "$work/axe-core-4.10.3.tgz" -C "$work"
+  "$work/docs/bin/python" scripts/accessibility.py "$work/package/axe.min.js" "$work/site"
 }
 
 counts() {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import roipool
-from _extension import links, making
+from _extension import accessibility, links, making
 
 REQUEST = re.compile(r"^<!-- make: (?P<name>[a-z-]+)(?P<arguments>.*?) -->$", re.MULTILINE)
 
@@ -21,6 +21,7 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("builder-inited", draw)
     app.connect("build-finished", add_playground)
     app.connect("build-finished", add_markdown)
+    app.connect("build-finished", accessibility.mend_pages)
     app.connect("source-read", read_page)
     app.connect("include-read", read_included)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
