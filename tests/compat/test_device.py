@@ -44,9 +44,11 @@ def calls_of(name: str, **more: Any) -> list[FunctionCall]:
     """Return the calls of a system."""
     row = SYSTEMS[name]
     options = {**{option: OPTIONS[option] for option in row.options if option in OPTIONS}, **more}
-    maps = MAPS.repeat(row.groups_of(options, GRAD.shape[2:]), axis=1)
+    maps, grad = MAPS.repeat(row.groups_of(options, GRAD.shape[2:]), axis=1), GRAD
+    if row.masks:
+        maps, grad = maps[:, :1], grad[:, :1]
     dtype = "float32" if "float32" in row.dtypes else row.dtypes[0]
-    case = held_by(Case(name, maps, GRAD, ROIS, options=options, layout=row.layouts[0]), dtype)
+    case = held_by(Case(name, maps, grad, ROIS, options=options, layout=row.layouts[0]), dtype)
     calls: list[FunctionCall] = []
     run(case, roipool, row, calls=calls)
     return calls
