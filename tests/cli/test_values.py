@@ -138,6 +138,7 @@ def five() -> list[str]:
         (["[[3.0000, 4.0000],", "[8.0000, 9.0000]]"], "torchvision.roi_align, "),
         (["0,1,5,6"], "torchvision.roi_align[aligned], "),
         (["0.75", "1.63", "5.13", "6"], "sampling_ratio 2"),
+        (["7.5e-1", "0.163E+1", "5.13", "6"], "sampling_ratio 2"),
         (["-3", "1", "5", "6"], "Nearest:"),
     ],
 )
