@@ -12,6 +12,8 @@ import pytest
 from _support.cases import ALL_CASES, SMALL, OperationCase, maps
 from front_ends.contract.derivatives import TYPICAL
 
+import roipool
+
 # Rules do not depend on how many samples a bin has, and every jit costs a compilation.
 CASES = [case for case in ALL_CASES if not case.adaptive]
 
@@ -60,3 +62,18 @@ def test_scan(case: OperationCase) -> None:
 
     expected = jax.grad(lambda x: (function(x) ** 2).sum() + (function(2 * x) ** 2).sum())
     np.testing.assert_allclose(jax.grad(loss)(features), expected(features), rtol=1e-12)
+
+
+@pytest.mark.parametrize("extrapolation_value", [0.0, 0.5])
+def test_the_value_outside_the_map_has_no_tangent(extrapolation_value: float) -> None:
+    """A tangent is the crop of a tangent that is 0 outside: the derivative of a linear function."""
+    boxes, images = jnp.array([[-0.5, -0.5, 1.5, 1.5], [2.0, 2, 3, 3]]), jnp.array([0, 0])
+    image, change = small_maps()[:1], jnp.ones_like(small_maps()[:1])
+
+    def crop(x: Any) -> Any:
+        return roipool.crop_and_resize(x, boxes, images, 3, extrapolation_value=extrapolation_value)
+
+    _, tangent = jax.jvp(crop, (image,), (change,))
+    expected = np.zeros((2, image.shape[1], 3, 3))
+    expected[0, :, 1, 1] = 1.0
+    np.testing.assert_array_equal(tangent, expected)
