@@ -34,3 +34,11 @@ def test_there_is_no_forward_mode() -> None:
 def test_run_lengths_need_values() -> None:
     with pytest.raises(TypeError):
         jax.jit(lambda each: roipool.masks_to_rle(each, BOXES, SIZE)[0]["size"][0])(MASKS)
+
+
+def test_an_area_beyond_32_bits_is_not_cut() -> None:
+    size, mask = (2**16, 2**16), jnp.ones((1, 4, 4))
+    with pytest.raises(ValueError, match="results hold numbers beyond 32 bits"):
+        roipool.masks_to_rle(mask, [[0, 0, *size]], size, areas=True)
+    _, areas = roipool.masks_to_rle(mask, [[0, 0, *size]], size, areas=True, threshold=2)
+    assert areas.tolist() == [0]
