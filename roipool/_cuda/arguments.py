@@ -26,7 +26,7 @@ class AxisCall(NamedTuple):
     groups: int = 1
 
 
-class VolumeCall(NamedTuple):
+class VolumeArguments(NamedTuple):
     """Depth and the rows of one plane of volumes; not read for maps."""
 
     depth: AxisCall = AxisCall(1, 0)
@@ -47,7 +47,7 @@ class Level(NamedTuple):
     address: int = 0
 
 
-class Call(NamedTuple):
+class CallArguments(NamedTuple):
     """One call."""
 
     images: int
@@ -58,7 +58,7 @@ class Call(NamedTuple):
     image_stride: int
     rows: AxisCall
     columns: AxisCall
-    volume: VolumeCall = VolumeCall()
+    volume: VolumeArguments = VolumeArguments()
     plan_bytes: int = 0
     entries_at: int = 0
     empty_value: float = 0.0
@@ -120,7 +120,7 @@ _FIELD_TYPES = {
     **dict.fromkeys(
         ("empty_value", "lowest", "angle_scale", "offset_factor"), np.dtype(np.float64)
     ),
-    **dict.fromkeys(Call._fields[-6:-1], np.dtype(np.int32)),
+    **dict.fromkeys(CallArguments._fields[-6:-1], np.dtype(np.int32)),
 }
 
 
@@ -129,7 +129,7 @@ def call_type(levels: int) -> np.dtype[Any]:
     """Return the structure that kernels take for this number of levels."""
     types = {**_FIELD_TYPES, "levels": np.dtype((LEVEL_TYPE, (levels,)))}
     return np.dtype(
-        [(name, types.get(name, np.dtype(np.int64))) for name in Call._fields], align=True
+        [(name, types.get(name, np.dtype(np.int64))) for name in CallArguments._fields], align=True
     )
 
 
@@ -163,15 +163,15 @@ class Argument:
 
     Parameters
     ----------
-    call : Call
+    call : CallArguments
         For some number of boxes.
     tasks_of_box : int
         How many tasks a box adds; 0 where tasks are not those of boxes.
     """
 
-    def __init__(self, call: Call, tasks_of_box: int) -> None:
+    def __init__(self, call: CallArguments, tasks_of_box: int) -> None:
         structure = call_type(len(call.levels))
-        offsets = {name: structure.fields[name][1] for name in Call._fields}  # type: ignore[index]
+        offsets = {name: structure.fields[name][1] for name in CallArguments._fields}  # type: ignore[index]
         names = LEVEL_TYPE.names or ()
         levels = [tuple(getattr(level, name) for name in names) for level in call.levels]
         self._bytes = np.array((*call[:-1], levels), structure).tobytes()

@@ -110,7 +110,7 @@ def allow_shared_memory(function: Any, number: int) -> None:
     function.max_dynamic_shared_size_bytes = limits_of(number).block_bytes
 
 
-class Kernel(NamedTuple):
+class LoadedKernel(NamedTuple):
     """A kernel, ready but for its arrays."""
 
     function: Any  # a cupy.RawKernel
@@ -138,9 +138,9 @@ class Kernel(NamedTuple):
 class Kernels(NamedTuple):
     """The kernels of a call, and how many bytes of scratch memory they need: as `Launches`."""
 
-    engine: Kernel
+    engine: LoadedKernel
     scratch: int
-    plan: Kernel | None
+    plan: LoadedKernel | None
     plan_points_to_boxes: bool
     zeros: int
 
@@ -151,11 +151,13 @@ def function_of(file: str, name: str, defines: Defines) -> Any:
     return cupy.RawKernel(kernel_source(file, **dict(defines)), name, OPTIONS)
 
 
-def kernel_of(config: LaunchConfig) -> Kernel:
+def kernel_of(config: LaunchConfig) -> LoadedKernel:
     """Return the kernel of a launch."""
     blocks, threads, shared = config.grid
     function = function_of(config.file, config.name, config.defines)
-    return Kernel(function, (blocks,), threads, shared, Argument(config.call, config.tasks_of_box))
+    return LoadedKernel(
+        function, (blocks,), threads, shared, Argument(config.call, config.tasks_of_box)
+    )
 
 
 def kernels_of(launches: Launches) -> Kernels:

@@ -181,7 +181,7 @@ def kernel_of(config: launch.LaunchConfig, gpu: int) -> tuple[int, ...] | None:
 # ---- Calls on CuPy arrays
 
 
-class SmallCall:
+class DeviceCall:
     """Computes calls with the options of an earlier one, for boxes in one table.
 
     Parameters
@@ -308,7 +308,7 @@ def device_of(*arrays: Any) -> int | None:
     return gpu
 
 
-def small_call(computed: Computed) -> SmallCall | None:
+def small_call(computed: Computed) -> DeviceCall | None:
     """Return what computes calls on CuPy arrays, if calls like that one are small."""
     _, table, *others = computed.given
     boxes, images, levels = computed.regions
@@ -324,4 +324,4 @@ def small_call(computed: Computed) -> SmallCall | None:
         (own,) = others
         if type(own) is not cupy.ndarray or own.data.ptr != levels.data.ptr:
             return None
-    return SmallCall(computed)
+    return DeviceCall(computed)

@@ -20,9 +20,9 @@ from roipool._cuda.arguments import (
     INTEGERS,
     STORAGE,
     AxisCall,
-    Call,
+    CallArguments,
     Level,
-    VolumeCall,
+    VolumeArguments,
 )
 from roipool._cuda.partition import (
     BYTES_OF_LISTED_SAMPLE,
@@ -120,7 +120,7 @@ class LaunchConfig(NamedTuple):
     name: str
     defines: Defines  # macros that specialise its source
     grid: Grid
-    call: Call
+    call: CallArguments
     tasks_of_box: int = 0  # 0 where tasks are not those of boxes
 
 
@@ -139,7 +139,7 @@ class Launches(NamedTuple):
     zeros: int = 0
 
 
-def call_of(sizes: Sizes, **fields: Any) -> Call:
+def call_of(sizes: Sizes, **fields: Any) -> CallArguments:
     """Return the argument of every kernel of a call, with `fields` set."""
     pooling, definition = sizes.pooling, sizes.pooling.definition
     channel, row, column = AXES[pooling.layout]
@@ -148,7 +148,7 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
             raise ValueError(f"maps must have at most {MAX_AXIS} rows and columns, got {shape}")
     box_stride, coordinate_stride = (stride // sizes.real.itemsize for stride in sizes.box_strides)
     group_rows, group_columns = pooling.group_size
-    call = Call(
+    call = CallArguments(
         images=sizes.map_shapes[0][0],
         channels=sizes.map_shapes[0][channel] // (group_rows * group_columns),
         boxes=sizes.boxes,
@@ -170,13 +170,13 @@ def call_of(sizes: Sizes, **fields: Any) -> Call:
     return call._replace(**fields)
 
 
-def volume_call(sizes: Sizes) -> VolumeCall:
+def volume_call(sizes: Sizes) -> VolumeArguments:
     """Return what kernels need of volumes beside their maps."""
     definition, depth = sizes.pooling.definition, sizes.pooling.definition.depth
     if depth is None:
-        return VolumeCall()
+        return VolumeArguments()
     _, row, _ = AXES[sizes.pooling.layout]
-    return VolumeCall(
+    return VolumeArguments(
         AxisCall(depth.bins, depth.sampling),
         AxisCall(sizes.pooling.output_size[0] // depth.bins, definition.sampling[0]),
         depth.planes,
@@ -190,7 +190,7 @@ def volume_call(sizes: Sizes) -> VolumeCall:
 MAX_OFFSET = np.iinfo(np.int32).max - 2**12
 
 
-def _largest_offset(sizes: Sizes, call: Call) -> int:
+def _largest_offset(sizes: Sizes, call: CallArguments) -> int:
     """Return the elements of an image of the largest map, or a box's pooled values if more."""
     pooled = call.channels * math.prod(sizes.pooling.output_size)
     return max(pooled, *(math.prod(shape[1:]) for shape in sizes.map_shapes))
@@ -201,7 +201,7 @@ FILES_BY_BOX = ("average_forward", "maximum_forward", "points_forward", "argmax_
 
 
 def config_of(
-    sizes: Sizes, file: str, name: str, call: Call, grid: Grid, **defines: str | int
+    sizes: Sizes, file: str, name: str, call: CallArguments, grid: Grid, **defines: str | int
 ) -> LaunchConfig:
     """Return the launch of a kernel; more `defines` than every text has go along."""
     texts: dict[str, str | int] = {
@@ -226,7 +226,9 @@ def config_of(
     return LaunchConfig(f"cuda/{file}.cu", name, tuple(texts.items()), grid, call, of_box)
 
 
-def with_plan(call: Call, kind: PlanKind, sizes: Sizes, capacity: Capacity = plan_capacity) -> Call:
+def with_plan(
+    call: CallArguments, kind: PlanKind, sizes: Sizes, capacity: Capacity = plan_capacity
+) -> CallArguments:
     """Return the call with the size of a box's plan, and where its entries begin."""
 
     def with_capacity(axis: AxisCall, size: int) -> AxisCall:
@@ -254,7 +256,7 @@ def planned_by_blocks(
     kind: PlanKind,
     file: str,
     name: str,
-    call: Call,
+    call: CallArguments,
     grid: Grid,
     **defines: str | int,
 ) -> Launches:
@@ -274,7 +276,7 @@ def planned_before(
     sizes: Sizes,
     kind: PlanKind,
     file: str,
-    call: Call,
+    call: CallArguments,
     grid: Grid,
     *,
     capacity: Capacity = plan_capacity,
@@ -297,7 +299,9 @@ def planned_before(
     )
 
 
-def with_regions(sizes: Sizes, file: str, call: Call, grid: Grid, **defines: str | int) -> Launches:
+def with_regions(
+    sizes: Sizes, file: str, call: CallArguments, grid: Grid, **defines: str | int
+) -> Launches:
     """Return the launch of an engine whose blocks compute the regions of their boxes."""
     grid = grid._replace(shared=grid.shared + bytes_of_region(sizes))
     return Launches(config_of(sizes, file, file, call, grid, **defines))
@@ -363,7 +367,7 @@ def average_backward(sizes: Sizes, vector_aligned: bool) -> Launches:
     )
 
 
-def listed_bins_backward(sizes: Sizes, call: Call, grid: Grid) -> Launches:
+def listed_bins_backward(sizes: Sizes, call: CallArguments, grid: Grid) -> Launches:
     """Return the launches of a backward whose blocks list the bins that reach their tile."""
     file = "listed_bins_backward"
     if not has_moved_bins(sizes):

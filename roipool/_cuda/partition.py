@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roipool._cuda.arguments import Call, Level
+from roipool._cuda.arguments import CallArguments, Level
 from roipool._dtypes import real_dtype
 from roipool._request import Pooling
 
@@ -137,7 +137,7 @@ def channel_pack(sizes: Sizes, channels: int, vector_aligned: bool) -> int:
     return whole if vector_aligned and channels % whole == 0 else 1
 
 
-def divide_values(call: Call, sizes: Sizes, pack: int) -> tuple[Call, Grid]:
+def divide_values(call: CallArguments, sizes: Sizes, pack: int) -> tuple[CallArguments, Grid]:
     """Divide pooled values among the threads of a forward."""
     bins = call.rows.bins * call.columns.bins
     packs = -(-call.channels // pack)
@@ -161,7 +161,9 @@ def sums_per_warp(sizes: Sizes, widest: int) -> int:
     return half if is_scarce and widest <= half else SUMS_PER_WARP
 
 
-def divide_planes(call: Call, sizes: Sizes, pack: int, sums: int) -> tuple[Call, Grid]:
+def divide_planes(
+    call: CallArguments, sizes: Sizes, pack: int, sums: int
+) -> tuple[CallArguments, Grid]:
     """Divide packs of channels among the warps of a forward; of few boxes also rows of bins.
 
     A warp has `sums` bytes of shared memory. Each piece of rows is planned by itself, with all
@@ -180,7 +182,9 @@ def divide_planes(call: Call, sizes: Sizes, pack: int, sums: int) -> tuple[Call,
     return call, Grid(call.tasks, (WARP, warps), warps * sums)
 
 
-def _divide(call: Call, sizes: Sizes, number: int, at_once: int, max_turns: int) -> Call:
+def _divide(
+    call: CallArguments, sizes: Sizes, number: int, at_once: int, max_turns: int
+) -> CallArguments:
     """Divide each box's packs or bins into tasks, of up to `max_turns` times `at_once`.
 
     A task begins with planning its box: it is short in comparison where there are several turns.
@@ -192,7 +196,7 @@ def _divide(call: Call, sizes: Sizes, number: int, at_once: int, max_turns: int)
     return call._replace(tasks=call.boxes * parts, parts=parts, share=share)
 
 
-def divide_boxes(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
+def divide_boxes(call: CallArguments, sizes: Sizes) -> tuple[CallArguments, Grid]:
     """Give each box a block, of a power of two of threads."""
     call, grid = divide_values(call, sizes, 1)
     across, down = map(_power_of_two, grid.threads)
@@ -201,7 +205,7 @@ def divide_boxes(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
     return call, Grid(call.boxes, (across, down), 8 * across * down)
 
 
-def divide_maps(call: Call, sizes: Sizes, staged: int) -> tuple[Call, Grid]:
+def divide_maps(call: CallArguments, sizes: Sizes, staged: int) -> tuple[CallArguments, Grid]:
     """Divide the maps of a backward into tiles; it stages `staged` bytes for each pooled value."""
     call, grid, pitch = _with_sums(call, sizes)
     stage = min(call.rows.bins * call.columns.bins, max(STAGE_BYTES // (pitch * staged), 1))
@@ -213,7 +217,7 @@ def divide_maps(call: Call, sizes: Sizes, staged: int) -> tuple[Call, Grid]:
     return call, grid._replace(shared=grid.shared + stage * pitch * staged)
 
 
-def divide_groups(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
+def divide_groups(call: CallArguments, sizes: Sizes) -> tuple[CallArguments, Grid]:
     """Divide the maps of a position-sensitive backward into tiles, each of one group of bins."""
     call, grid, pitch = _with_sums(call, sizes)
     values = pitch + call.tile_rows + call.tile_columns
@@ -224,7 +228,7 @@ def divide_groups(call: Call, sizes: Sizes) -> tuple[Call, Grid]:
     return call._replace(stage=stage), grid._replace(shared=shared + stage * staged)
 
 
-def _with_sums(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
+def _with_sums(call: CallArguments, sizes: Sizes) -> tuple[CallArguments, Grid, int]:
     """Divide maps into tiles whose sums lie in shared memory, cells by the returned pitch."""
     real, height, width = sizes.real.itemsize, call.height, call.width
     lanes = min(_power_of_two(call.channels), TILE_LANES)
@@ -239,7 +243,9 @@ def _with_sums(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
     return call, Grid(call.tasks, (threads,), sums), pitch
 
 
-def _with_tiles(call: Call, rows: int, columns: int, lanes: int, pack: int = 1) -> Call:
+def _with_tiles(
+    call: CallArguments, rows: int, columns: int, lanes: int, pack: int = 1
+) -> CallArguments:
     """Return the call with the tiles of all maps as tasks, `pack` channels to a lane."""
     levels, tiles, maps = [], 0, call.images * call.rows.groups * call.columns.groups
     for level in call.levels:
@@ -255,14 +261,16 @@ def _with_tiles(call: Call, rows: int, columns: int, lanes: int, pack: int = 1) 
     )
 
 
-def tiles_of_rows(call: Call, level: Level, rows: int) -> int:
+def tiles_of_rows(call: CallArguments, level: Level, rows: int) -> int:
     """Return the number of tiles one above the other; those of volumes are each of one plane."""
     if call.volume.plane_rows:
         return call.volume.planes * -(-call.volume.plane_rows // rows)
     return -(-level.rows // rows)
 
 
-def divide_tiles(call: Call, sizes: Sizes, vector_aligned: bool) -> tuple[Call, Grid, int]:
+def divide_tiles(
+    call: CallArguments, sizes: Sizes, vector_aligned: bool
+) -> tuple[CallArguments, Grid, int]:
     """Divide the maps of an average's backward into tiles; also return the channels of a thread.
 
     The more, the less often blocks do what is the same for all channels, but the fewer they are.
@@ -270,7 +278,7 @@ def divide_tiles(call: Call, sizes: Sizes, vector_aligned: bool) -> tuple[Call, 
     """
     real, side = sizes.real.itemsize, TILE_SIDE
 
-    def with_pack(pack: int) -> Call:
+    def with_pack(pack: int) -> CallArguments:
         return _with_tiles(call, side, side, WARP, pack)
 
     pack = 1
@@ -283,7 +291,7 @@ def divide_tiles(call: Call, sizes: Sizes, vector_aligned: bool) -> tuple[Call, 
     return call, Grid(call.tasks, (side * WARP,), bytes_of_tile(real, pack)), pack
 
 
-def with_portions(call: Call, sizes: Sizes) -> Call:
+def with_portions(call: CallArguments, sizes: Sizes) -> CallArguments:
     """Return the call with room for portions of crowded tiles.
 
     Their number depends on neither layout nor channels, so that sums have the same bits in all.
@@ -297,7 +305,7 @@ def with_portions(call: Call, sizes: Sizes) -> Call:
     return call._replace(tasks=tasks, crowd=crowd, portions=portions, tally_bytes=tally)
 
 
-def bytes_of_portions(call: Call, real: int, pack: int) -> int:
+def bytes_of_portions(call: CallArguments, real: int, pack: int) -> int:
     """Return the scratch memory of the sums of all portions of crowded tiles."""
     return call.portions * up(call.channels, WARP * pack) * TILE_SIDE**2 * real
 
@@ -312,7 +320,7 @@ def bytes_of_tile(real: int, pack: int) -> int:
     return (weights + gradients) * real + lists + of_block
 
 
-def divide_runs(call: Call, sizes: Sizes) -> tuple[Call, Grid, int]:
+def divide_runs(call: CallArguments, sizes: Sizes) -> tuple[CallArguments, Grid, int]:
     """Divide the maps of a backward into runs of cells; also return the channels of a warp.
 
     Where a run is a whole map, more warps share its channels, as there is room for their sums.

@@ -137,7 +137,7 @@ def concatenate(parts: Sequence[Array], columns: int, dtype: Any) -> tuple[Array
 # ---- What primitives compute
 
 
-class _Verbs:
+class _VerbsOfJax:
     """The functions of ``roipool._engines.Verbs``, by the primitives of any request."""
 
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Array:
@@ -315,4 +315,4 @@ def _host_regions(arrays: Sequence[Any], images: int) -> tuple[list[Any], Region
     return others, Regions(boxes.astype(real_dtype(boxes.dtype)), indices)
 
 
-verbs = _Verbs()
+verbs = _VerbsOfJax()

@@ -204,7 +204,7 @@ def _from_nchw(maps: Tensor, layout: Layout) -> Tensor:
     return nhwc_view(maps) if layout == "NHWC" else maps
 
 
-class _Verbs:
+class _VerbsOfTorch:
     """The functions of ``roipool._engines.Verbs``, by the operators of any request."""
 
     argmax_positions = staticmethod(argmax_positions)
@@ -310,4 +310,4 @@ def _gradient_settings(
     return settings._replace(shapes=sizes, channels_last=is_channels_last(gradient))
 
 
-verbs = _Verbs()
+verbs = _VerbsOfTorch()

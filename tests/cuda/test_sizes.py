@@ -23,7 +23,7 @@ from roipool import _cpu
 from roipool._boxes import Regions
 from roipool._cpu import rounded_up
 from roipool._cuda import launch
-from roipool._cuda.arguments import LEVEL_TYPE, Argument, AxisCall, Call, Level, call_type
+from roipool._cuda.arguments import LEVEL_TYPE, Argument, AxisCall, CallArguments, Level, call_type
 from roipool._cuda.partition import Limits, Sizes
 from roipool._definitions import Definition, Depth
 from roipool._request import Pooling
@@ -355,7 +355,7 @@ def test_an_argument_is_a_structure_without_fields() -> None:
     """CuPy would make NumPy describe the fields at every launch."""
     axis = AxisCall(7, 2)
     levels = (Level(9, 8, 0.5), Level(5, 4, 0.25, first_tile=3))
-    call = Call(2, 64, 128, 5, 1, 5, axis, axis, tasks=256, wide_argmax=1, levels=levels)
+    call = CallArguments(2, 64, 128, 5, 1, 5, axis, axis, tasks=256, wide_argmax=1, levels=levels)
     kind = call_type(2)
     for boxes, tasks_of_box, tasks in ((100, 2, 200), (128, 0, 256)):
         made = Argument(call, tasks_of_box).for_boxes(boxes, [2**40, 2**41])
