@@ -145,6 +145,8 @@ def _fold_into_rows(
     own = None if levels is None else to_rows(levels, batch, has_batch[2])
     shapes = tuple([(batch * n, c, h, w) for n, c, h, w in settings.shapes])
     values = call(settings._replace(shapes=shapes), *rows, own, *folded, *maps)
+    if result == "boxes" and boxes.shape[-1] > columns:
+        values = torch.nn.functional.pad(values, (1, 0))
     return _each(values, lambda value: value.unflatten(0, (batch, value.shape[0] // batch))), 0
 
 
