@@ -308,9 +308,6 @@ class Form(NamedTuple):
     offsets, mask : str or None
         Names of the arguments with the offsets of bins, where bins are moved, and with weights of
         bins.
-    moves_by_class : bool
-        Whether offsets are those of parts of a box, for each class of channels, rather than those
-        of bins for all channels.
     read : callable
         Returns checked boxes from the arguments `boxes` and `indices`, the number of images, the
         dtype of the maps, and this form.
@@ -326,7 +323,6 @@ class Form(NamedTuple):
     input_shape: str = "input_shape"
     offsets: str | None = None
     mask: str | None = None
-    moves_by_class: bool = False
     read: Callable[[Any, Any, int, np.dtype[Any], Form], Regions] = regions
 
     def numbers(self, size: Sequence[int]) -> int:
@@ -337,7 +333,7 @@ class Form(NamedTuple):
 CORNERS = Form()
 VOLUMES = Form(columns=("x1", "y1", "z1", "x2", "y2", "z2"))
 DEFORMED = Form(offsets="offsets", mask="mask")
-DEFORMED_BY_CLASS = Form(offsets="offsets", moves_by_class=True)
+DEFORMED_BY_CLASS = Form(offsets="offsets")
 ROTATED = Form(columns=("centre x", "centre y", "width", "height", "angle"))
 CROPS = Form(
     "boxes", "box_indices", "crop_size", ("y1", "x1", "y2", "x2"), True, read=_crop_regions

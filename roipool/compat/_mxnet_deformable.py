@@ -22,7 +22,7 @@ FORM = Form(
     input_shape="data_shape",
     read=functools.partial(conventions.numbered_boxes, unknown_image="zero"),
 )
-DEFORMABLE_FORM = FORM._replace(offsets="trans", moves_by_class=True)
+DEFORMABLE_FORM = FORM._replace(offsets="trans")
 
 
 def check_name(name: Any) -> None:

@@ -15,9 +15,7 @@ from roipool.compat._openvino_pooling import POOL_FORM
 
 DeformableMode: TypeAlias = Literal["bilinear_deformable"]
 _MODES: tuple[DeformableMode, ...] = get_args(DeformableMode)
-FORM = POOL_FORM._replace(
-    size="group_size", features="feature_maps", offsets="offsets", moves_by_class=True
-)
+FORM = POOL_FORM._replace(size="group_size", features="feature_maps", offsets="offsets")
 
 
 def _definition(

@@ -20,7 +20,7 @@ _MODES: tuple[MegEngineMode, ...] = get_args(MegEngineMode)
 _RULES = conventions.FROM_LOWEST_FLOAT32._replace(outside_is_zero=True)
 _CELLS = conventions.CELLS_FROM_LOWEST_FLOAT32
 FORM = Form(size="output_shape", features="inp", read=conventions.numbered_boxes)
-DEFORMABLE_FORM = FORM._replace(size="pooled_h and pooled_w", offsets="trans", moves_by_class=True)
+DEFORMABLE_FORM = FORM._replace(size="pooled_h and pooled_w", offsets="trans")
 
 
 def _cells(mode: str, scale: float, *, gathers: bool = False) -> Definition:

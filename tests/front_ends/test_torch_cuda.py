@@ -41,6 +41,14 @@ from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
 
 CASES = [case for case in ALL_CASES if not case.adaptive]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
+# Types and layouts as programs have them, one of each together.
+usual_forms = each(
+    lambda dtype, memory_format, **_: (
+        (dtype is torch.float32) == (memory_format is torch.contiguous_format)
+    ),
+    dtype={name: DTYPES[name] for name in ("float32", "bfloat16")},
+    memory_format=FORMATS,
+)
 
 
 class OldStream:
@@ -121,13 +129,7 @@ def check_launches(bridge: Pretended) -> None:
 
 
 @every_case
-@each(
-    lambda dtype, memory_format, **_: (
-        (dtype is torch.float32) == (memory_format is torch.contiguous_format)
-    ),
-    dtype={name: DTYPES[name] for name in ("float32", "bfloat16")},
-    memory_format=FORMATS,
-)
+@usual_forms
 def test_kernels_compute_what_the_cpu_does(
     cupy: ModuleType, case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
@@ -302,13 +304,7 @@ def check_small(request: Request) -> None:
 
 
 @every_case
-@each(
-    lambda dtype, memory_format, **_: (
-        (dtype is torch.float32) == (memory_format is torch.contiguous_format)
-    ),
-    dtype={name: DTYPES[name] for name in ("float32", "bfloat16")},
-    memory_format=FORMATS,
-)
+@usual_forms
 def test_small_calls_give_the_same_bits(
     one_gpu: None, case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
 ) -> None:
