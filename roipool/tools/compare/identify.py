@@ -37,27 +37,13 @@ _WORDS = {rule.name: rule.words for rule in MISTAKES}
 
 @dataclass(frozen=True)
 class Match:
-    """Systems whose results are the values, or come nearest to them.
+    """Systems whose results are the values, or come nearest to them."""
 
-    Attributes
-    ----------
-    systems : tuple of str
-        Their names.
-    options : Options
-        The options with which they compute them.
-    mistake : str
-        What was done otherwise, in words; empty if nothing was.
-    off : float
-        The largest difference from the values.
-    numbers : ndarray
-        The first system's result.
-    """
-
-    systems: tuple[str, ...]
-    options: Options
-    mistake: str
-    off: float
-    numbers: FloatArray
+    systems: tuple[str, ...]  # their names
+    options: Options  # the options with which they compute them
+    mistake: str  # the mistake in words; empty if there is none
+    off: float  # the largest difference from the values
+    numbers: FloatArray  # the first system's result
 
     def words(self, asked: Options) -> str:
         """Describe the match; options are named if they are not those asked for."""

@@ -37,18 +37,10 @@ class _Line(NamedTuple):
 
 
 class Style(NamedTuple):
-    """Options of the report.
+    """Options of the report."""
 
-    Attributes
-    ----------
-    details : bool
-        Whether to print all tables and numbers rather than a summary.
-    reference_is_chosen : bool
-        Whether the user named the reference.
-    """
-
-    details: bool = False
-    reference_is_chosen: bool = False
+    details: bool = False  # whether to print all tables and numbers rather than a summary
+    reference_is_chosen: bool = False  # whether the user named the reference
 
 
 def print_report(
