@@ -30,18 +30,12 @@ _SHAPES = ("_shape", "_size")
 
 
 class _Texts(NamedTuple):
-    """What the functions of a package share.
+    """What the functions of a package share."""
 
-    Attributes
-    ----------
-    parameters, of_gradients : str
-        Descriptions of parameters, also of those that only gradients have.
-    returned, returned_by_gradients : str
-        Sections "Returns".
-    """
-
+    # Descriptions of parameters, also of those that only gradients have.
     parameters: str
     of_gradients: str
+    # Sections "Returns".
     returned: str
     returned_by_gradients: str
 

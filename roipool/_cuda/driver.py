@@ -49,17 +49,10 @@ LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any
 
 
 class Gpu(NamedTuple):
-    """What kernels and their launches depend on.
+    """What kernels and their launches depend on."""
 
-    Attributes
-    ----------
-    capability : int
-        Compute capability, times ten.
-    multiprocessor_bytes, block_bytes : int
-        Shared memory of a multiprocessor, and the most that a block may have.
-    """
-
-    capability: int
+    capability: int  # compute capability, times ten
+    # Shared memory of a multiprocessor, and the most that a block may have.
     multiprocessor_bytes: int
     block_bytes: int
 

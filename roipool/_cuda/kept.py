@@ -36,25 +36,14 @@ NO_BOXES = Definition("roi_pool")  # of a gradient that reads none: any will do
 
 
 class Table(NamedTuple):
-    """How boxes lie in memory: the types of numbers, and bytes between them.
+    """How boxes lie in memory: the types of numbers, and bytes between them."""
 
-    Attributes
-    ----------
-    coordinates, images : dtype
-        Types of the numbers of boxes, and of their batch indices.
-    strides : tuple of int
-        From one box to the next, and from one number of a box to the next.
-    image_stride : int
-        From one batch index to the next.
-    cuts : bool
-        Whether batch indices are cut to whole numbers.
-    """
-
+    # Types of the numbers of boxes, and of their batch indices.
     coordinates: np.dtype[Any]
     images: np.dtype[Any]
-    strides: tuple[int, int]
-    image_stride: int
-    cuts: bool = False
+    strides: tuple[int, int]  # bytes from a box to the next, and from a number of a box to the next
+    image_stride: int  # bytes from a batch index to the next
+    cuts: bool = False  # whether batch indices are cut to whole numbers
 
 
 def table_of(dtype: np.dtype[Any], columns: int, *, cuts: bool = False) -> Table:

@@ -157,7 +157,7 @@ def roi_align(
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
         ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64; or pictures and
-        scans of uint8, int8, uint16, int16 or bool, which are pooled to float32.
+        scans of uint8, int8, uint16, int16 or bool, which are pooled to float32 or `dtype`.
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one

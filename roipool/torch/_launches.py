@@ -37,23 +37,14 @@ ARGMAX = torch.int32  # of small calls
 
 
 class Boxes(NamedTuple):
-    """The boxes of a call: a table with batch indices, or columns of one and the indices.
+    """The boxes of a call: a table with batch indices, or columns of one and the indices."""
 
-    Attributes
-    ----------
-    table : Tensor
-        The boxes.
-    indices, levels : Tensor or None
-        Their batch indices, if they are not in the table's first column; the number of each box's
-        map in a pyramid.
-    cuts : bool
-        Whether batch indices are cut to whole numbers.
-    """
-
-    table: Tensor
+    table: Tensor  # the boxes
+    # Their batch indices, if they are not in the table's first column; the number of each box's map
+    # in a pyramid.
     indices: Tensor | None
     levels: Tensor | None
-    cuts: bool
+    cuts: bool  # whether batch indices are cut to whole numbers
 
     def kind(self, maps: torch.dtype, gpu: int, columns: int) -> Any:
         """Return how they lie, if kernels read them so beside maps of a type on a GPU, or None."""

@@ -33,23 +33,12 @@ FIRST_CHANNELS = 4  # at least: fewer channels have kernels of their own
 
 @dataclass
 class Tally:
-    """The outcome of a group of comparisons.
+    """The outcome of a group of comparisons."""
 
-    Attributes
-    ----------
-    name : str
-        The device or instruction set, and the reference.
-    count : int
-        Number of numbers compared.
-    worst : float
-        The largest error, as a fraction of the tolerance.
-    problems : list of str
-        One line for each comparison that failed; empty if the group passed.
-    """
-
-    name: str
-    count: int = 0
-    worst: float = 0.0
+    name: str  # the device or instruction set, and the reference
+    count: int = 0  # number of numbers compared
+    worst: float = 0.0  # the largest error, as a fraction of the tolerance
+    # One line for each comparison that failed; empty if the group passed.
     problems: list[str] = field(default_factory=list)
 
     def add(self, what: str, comparison: Comparison) -> None:

@@ -17,21 +17,15 @@ MAX_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Tolerance:
-    """An error allowed besides roundings, for results that match all patterns.
+    """An error allowed besides roundings, for results that match all patterns."""
 
-    Attributes
-    ----------
-    implementation, semantics, dtype, result : str
-        Patterns like those of file names: ``torchvision.*``. A result is "pooled", "gradient",
-        "box_gradient" or "argmax".
-    atol, rtol : float
-        The error allowed is ``atol + rtol * abs(expected)``.
-    """
-
+    # Patterns like those of file names: ``torchvision.*``. A result is "pooled", "gradient",
+    # "box_gradient" or "argmax".
     implementation: str = "*"
     semantics: str = "*"
     dtype: str = "*"
     result: str = "*"
+    # The error allowed is ``atol + rtol * abs(expected)``.
     atol: float = 0.0
     rtol: float = 0.0
 

@@ -29,14 +29,6 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
     ----------
     featmap_names : sequence of str
         Which of the maps are pooled.
-    output_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    sampling_ratio : int or (int, int)
-        Samples per bin; adaptive if 0 or, as torchvision writes it, negative.
-    canonical_scale : float
-        Side of a box that is pooled from `canonical_level`, in image pixels.
-    canonical_level : int
-        Its level: level k has 2**-k map cells per image pixel.
     aligned : bool
         Shift boxes by half a cell. The default is torchvision's; the name is mmcv's.
 
