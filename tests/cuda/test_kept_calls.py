@@ -201,6 +201,23 @@ def test_a_gradient_of_another_shape_is_refused(cupy: Any) -> None:
         assert driver.launched == []
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gradients_of_maps_that_differ_are_refused(cupy: Any, axis: int) -> None:
+    """In their numbers of images or channels."""
+    for given in gradients_of_pyramids(cupy, np.dtype("float32"), "NCHW"):
+        CALLS["gradient of a pyramid"][0](*given, "NCHW")
+    gradient, rows, levels = given
+    first, *others = map(list, shapes_of_maps(len(rows), "NCHW"))
+    others[-1][axis] += 1
+    shapes = tuple(tuple(each) for each in (first, *others))
+    driver.launched.clear()
+    with pytest.raises(ValueError, match="input_shapes"):
+        roipool.multilevel_roi_align_backward(
+            gradient, rows, shapes, SCALES, 2, levels=levels, layout="NCHW"
+        )
+    assert driver.launched == []
+
+
 def test_an_argmax_of_another_type_takes_the_general_path(cupy: Any) -> None:
     from roipool._cuda import kept
     from roipool._definitions import Definition
