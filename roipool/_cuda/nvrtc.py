@@ -115,8 +115,6 @@ def machine_code(source: str, capability: int, newest: int) -> bytes:
 
     Parameters
     ----------
-    source : str
-        CUDA source.
     capability : int
         Such as 90.
     newest : int
@@ -124,8 +122,6 @@ def machine_code(source: str, capability: int, newest: int) -> bytes:
 
     Raises
     ------
-    FileNotFoundError
-        Without NVRTC.
     SyntaxError
         If this NVRTC does not know the architecture.
     """
