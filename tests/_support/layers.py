@@ -102,6 +102,11 @@ LAYERS = {
         _BY_ROWS,
         "ROIAlign(output_size=(2, 3), spatial_scale=0.5, sampling_ratio=2)",
     ),
+    "maskrcnn_benchmark.ROIPool": LayerCase(
+        lambda: maskrcnn_benchmark.ROIPool((2, 3), 0.5),
+        _BY_ROWS,
+        "ROIPool(output_size=(2, 3), spatial_scale=0.5)",
+    ),
     "medicaldetectiontoolkit.RoIAlign": LayerCase(
         lambda: medicaldetectiontoolkit.RoIAlign((2, 3, 2)),
         (_VOLUMES, _CUBOIDS),

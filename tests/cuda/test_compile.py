@@ -80,6 +80,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("architecture", "text"), chosen, ids=str)
 
 
+def test_lambdas_name_the_types_of_their_parameters() -> None:
+    """NVRTC of CUDA 12 takes others for functions of the host, unless an option says otherwise."""
+    for file in (kernel_folder() / "cuda").iterdir():
+        assert not re.search(r"\]\s*\([^)]*\bauto\b", file.read_text()), file.name
+
+
+
 @pytest.mark.thorough
 def test_kernels_compile(architecture: str, text: Text) -> None:
     ptx = compiled(architecture, text)

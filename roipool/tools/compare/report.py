@@ -207,22 +207,24 @@ def _what_gives(findings: Findings, values: Values, width: int) -> Iterator[_Lin
     matches, is_equal = findings.identified(NAME, values)
     asked = findings.problem.options
     if is_equal:
-        yield from _wrapped(f"The values are those of{_numbers(values.numbers)}", width, 2, "bold")
+        title = f"The values{_numbers(values.numbers)} are those of:"
+        yield from _wrapped(title, width, 2, "bold")
         for match in matches[:_SHOWN]:
             yield from _wrapped(f"   {match.words(asked)}", width, 5)
         return
     title = "No known system, option or mistake gives the values"
-    yield from _wrapped(f"{title}{_numbers(values.numbers)} Nearest:", width, 2, "bold")
+    yield from _wrapped(f"{title}{_numbers(values.numbers)}. Nearest:", width, 2, "bold")
     for match in matches:
-        text = f"{short(match.off):>7}  {match.words(asked)}{_numbers(match.numbers)}"
-        yield from _wrapped(text.removesuffix("."), width, 9)
+        numbers = _numbers(match.numbers)
+        text = f"{short(match.off):>7}  {match.words(asked)}{numbers and ':'}{numbers}"
+        yield from _wrapped(text, width, 9)
 
 
 def _numbers(numbers: FloatArray) -> str:
-    """Return a few numbers as text, after a colon; a full stop for many."""
+    """Return a few numbers as text, each after a space; nothing for many."""
     if numbers.size > _FEW:
-        return "."
-    return f": {' '.join(f'{number:.6g}' for number in numbers.ravel().tolist())}."
+        return ""
+    return "".join(f" {number:.6g}" for number in numbers.ravel().tolist())
 
 
 # ---- The table of implementations
