@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 import torch
 from _support import emulator
+from _support.emulator import driver
 from _support.pretended import Pretended
 from _support.tensors import FORMATS, maps
 from torch import Tensor
 
 import roipool
+import roipool.torch
 from roipool.torch import _autograd, _calls, _launches, _library, _small_calls
 from roipool.torch._families import FAMILIES
 from roipool.torch._kernels import KERNELS
@@ -113,6 +115,21 @@ def test_later_calls_of_pyramids_are_small(
             )
             for one, other in zip(mine, others, strict=True):
                 close(one, other)
+    assert general == ["multilevel_roi_align"]
+
+
+def test_torchvisions_pooler_is_one_launch(general: list[str]) -> None:
+    """Within `override_torchvision`, one for all maps."""
+    ops = pytest.importorskip("torchvision.ops")
+    pooler = ops.MultiScaleRoIAlign(["0", "1"], 3, 2)
+    for count in (5, 5, 9):
+        named = {str(k): maps(torch.float32, shape=(1, 16, 64 >> k, 64 >> k)) for k in range(2)}
+        corners = boxes_of(count)[:, 1:] * torch.tensor([1, 1, 30, 30])
+        expected = pooler(named, [corners], [(256, 256)])
+        driver.launched.clear()
+        with roipool.torch.override_torchvision():
+            close(pooler(named, [corners], [(256, 256)]), expected)
+        assert [name for _, name in driver.launched] == ["average_forward"]
     assert general == ["multilevel_roi_align"]
 
 
