@@ -45,8 +45,10 @@ def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") 
     if array.ndim == 1 and array.shape[0] == 0:
         array = array.reshape(0, columns[0])
     if array.ndim != 2 or array.shape[1] not in columns:
+        by_image = array.ndim == 3 and len(columns) > 1
+        hint = f"; for the boxes of each image give list({name})" if by_image else ""
         form = form or " or ".join(f"(K, {count})" for count in columns)
-        raise ValueError(f"{name} must have shape {form}; got {tuple(array.shape)}")
+        raise ValueError(f"{name} must have shape {form}; got {tuple(array.shape)}{hint}")
     return array
 
 

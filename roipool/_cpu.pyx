@@ -232,7 +232,7 @@ _STORAGE = {
     "float32": float32_storage,
     "float64": float64_storage,
 }
-# Of other types of features, that of pooled values.
+# By types of features; others have the type of pooled values.
 _FEATURE_STORAGE = {
     "uint8": stored_as_uint8,
     "int8": stored_as_int8,

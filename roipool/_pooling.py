@@ -1,6 +1,6 @@
-"""One call on arrays of NumPy or CuPy, from its request to an engine's answer.
+"""One call on arrays of any library, from its arguments to the result.
 
-PyTorch's and JAX's front ends call engines with the same requests.
+An engine fills arrays of NumPy and CuPy; the verbs of PyTorch, JAX and Dask return results.
 """
 
 from __future__ import annotations

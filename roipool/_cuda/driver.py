@@ -8,9 +8,9 @@ from functools import cache
 from typing import NamedTuple
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-# Those that queue a kernel, and zeros.
+# The functions that launch a kernel, and that set memory to zero.
 NAMES = ("cuLaunchKernel", "cuMemsetD8Async")
-# Those that programs of XLA call, in the order of `Driver` in kernels/cpu/xla_cuda.h.
+# The functions that programs of XLA call, in the order of `Driver` in kernels/cpu/xla_cuda.h.
 FUNCTIONS = (
     "cuGetErrorString",
     "cuCtxGetCurrent",

@@ -123,8 +123,6 @@ def machine_code(source: str, capability: int, newest: int) -> bytes:
 
     Parameters
     ----------
-    source : str
-        CUDA source.
     capability : int
         Such as 90.
     newest : int
@@ -132,8 +130,6 @@ def machine_code(source: str, capability: int, newest: int) -> bytes:
 
     Raises
     ------
-    FileNotFoundError
-        Without NVRTC.
     SyntaxError
         If this NVRTC does not know the architecture.
     """

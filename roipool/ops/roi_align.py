@@ -345,12 +345,6 @@ def roi_align_backward_rois(
     does a side that is extended to one cell (``aligned=False``). At a whole coordinate, where
     interpolation has a kink, it is the derivative to the right.
 
-    Returns
-    -------
-    ndarray
-        Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
-        else float32. If `rois` is a sequence, the rows of its arrays follow each other.
-
     Examples
     --------
     On a map that rises by 1 per column, moving the box to the right by 1 adds 1:

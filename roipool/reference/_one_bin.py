@@ -69,10 +69,6 @@ def bin_of(rules: Rules, box: BoxOnMap, number: Pair) -> Bin:
     ----------
     rules : Rules
         Without a pair: see :meth:`Rules.of_boxes`.
-    box : BoxOnMap
-        The box, and all that its bins depend on besides the rules.
-    number : (int, int)
-        Row and column of the bin.
 
     Returns
     -------

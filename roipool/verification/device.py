@@ -30,8 +30,6 @@ class OnDevice:
 
     Parameters
     ----------
-    wrapped : object
-        The module, class instance or function to wrap.
     put, get : callable
         Copy an array to the device and back.
     """

@@ -82,8 +82,6 @@ def verify(
         "cpu", "cuda" or both.
     seed : int
         Seed of the random calls and of the options drawn for the catalogue's calls.
-    entries : sequence of Entry
-        Entries of the catalogue.
     library : module
         The library to verify: `roipool`, or an object with functions of the same names.
     everything : bool
@@ -225,10 +223,6 @@ def tallies(
 
     Parameters
     ----------
-    calls : iterable of Check
-        The calls.
-    place : Device
-        The device that computes.
     engines : mapping, optional
         Instruction sets by name; by default the current one, named after the device.
     what : str

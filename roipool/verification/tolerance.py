@@ -56,8 +56,6 @@ def compare(
 
     Parameters
     ----------
-    got : ndarray
-        The library's result.
     expected : ndarray of float64
         The exact result. NaN and infinities must agree.
     terms : ndarray of float64 or float
@@ -69,10 +67,6 @@ def compare(
         to such a type, too.
     more : ndarray of float64 or float
         Additional error allowed.
-
-    Returns
-    -------
-    Comparison
     """
     if got.shape != expected.shape:
         return _nothing_right(got.size, f"shape {got.shape}", f"{expected.shape}")

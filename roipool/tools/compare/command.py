@@ -40,15 +40,8 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
 
     Parameters
     ----------
-    arguments : argparse.Namespace
-        The parsed command line.
     systems : mapping of str to Compute, optional
         The systems to choose from, by name; by default `SYSTEMS` on the engines chosen.
-
-    Returns
-    -------
-    int
-        The exit status.
 
     Raises
     ------

@@ -124,10 +124,6 @@ def compare(
 
     Parameters
     ----------
-    implementations : mapping of str to Compute
-        The implementations by name, in the order in which they run.
-    problem : Problem
-        The input.
     part : str
         One of `roipool.tools.compare.problem.PARTS`.
     reference : str, optional

@@ -72,13 +72,6 @@ class _Variation(NamedTuple):
 def identify(problem: Problem, values: Values) -> tuple[list[Match], bool]:
     """Return what gives the values, and whether it does: else these are the nearest systems.
 
-    Parameters
-    ----------
-    problem : Problem
-        The input.
-    values : Values
-        Pooled values of the problem's shape.
-
     Returns
     -------
     list of Match, bool

@@ -122,11 +122,6 @@ def read_features(
         Whether a volume is asked for: an array then may have shape ``(D, H, W)`` or
         ``(C, D, H, W)``.
 
-    Returns
-    -------
-    FeatureMap
-        The map and its description.
-
     Raises
     ------
     ValueError, OSError
@@ -164,10 +159,6 @@ def read_boxes(
     path : str or None
         CSV, JSON, COCO JSON or ``.npy``. None means the built-in boxes for the built-in picture or
         volume, and the whole and its 3 x 3 parts for any other picture or map.
-    features : FeatureMap
-        The map that the boxes are for.
-    form : BoxForm
-        The meaning of the numbers in the file.
     spatial_scale : float
         Size of the map relative to the picture.
 

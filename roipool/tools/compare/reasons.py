@@ -89,21 +89,11 @@ def explain(
 
     Parameters
     ----------
-    problem : Problem
-        The input.
     part : str
         One of `roipool.tools.compare.problem.PARTS`.
-    names : (str, str)
-        The implementation and the reference.
     where : tuple of int
         Index of the element: for a forward, box, channel, and row and column of the bin, in a
         volume its plane before them.
-    outputs : (ndarray, ndarray)
-        The outputs of the two.
-
-    Returns
-    -------
-    Verdict
     """
     values = float(outputs[0][where]), float(outputs[1][where])
     known = [rules_of(name) for name in names]

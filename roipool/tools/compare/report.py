@@ -50,16 +50,10 @@ def print_report(
 
     Parameters
     ----------
-    findings : Findings
-        The result.
-    options : str
-        The options of the comparison, as text.
     notes : sequence of str
         Notes on arguments that look like mistakes.
     verdict : sequence of str
         Lines to print at the end.
-    style : Style
-        Options of the report.
     """
     show, width = _output()
     for line in _lines(findings, options, notes, verdict, style, width):

@@ -52,8 +52,6 @@ def sections(findings: Findings, comparison: PartComparison, is_chosen: bool) ->
 
     Parameters
     ----------
-    findings : Findings
-        The findings.
     comparison : Comparison
         One of their parts.
     is_chosen : bool

@@ -57,12 +57,6 @@ def read_values(given: list[str], problem: Problem) -> Values:
     ----------
     given : list of str
         The numbers, or the name of a file: an array, or a text of numbers.
-    problem : Problem
-        The input of which they are the result.
-
-    Returns
-    -------
-    Values
 
     Raises
     ------

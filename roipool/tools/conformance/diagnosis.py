@@ -69,16 +69,8 @@ def diagnose(
 
     Parameters
     ----------
-    examiner : Examiner
-        The examiner that made the calls.
-    outcomes : sequence of Outcome
-        The outcomes of all calls.
     seconds : float
         Time limit for shrinking one call.
-
-    Returns
-    -------
-    list of Diagnosis
     """
     right = [outcome for outcome in outcomes if not outcome.failures and outcome.got]
     diagnoses = [

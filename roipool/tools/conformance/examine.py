@@ -68,10 +68,6 @@ class Examiner:
 
     Parameters
     ----------
-    plan : Plan
-        The selection of calls.
-    calls : Calls
-        The implementation.
     has_backward : bool
         Whether to examine a gradient with respect to the features.
     by_boxes : str

@@ -56,21 +56,10 @@ def chosen(
 def read_tolerances(path: str) -> list[Tolerance]:
     """Read the tables ``[[tolerance]]`` of a TOML file.
 
-    Parameters
-    ----------
-    path : str
-        The file.
-
-    Returns
-    -------
-    list of Tolerance
-
     Raises
     ------
     ValueError
         If the file is invalid; the message names the file and the problem.
-    OSError
-        If the file cannot be read.
     """
     with Path(path).open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)

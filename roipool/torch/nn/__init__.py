@@ -45,6 +45,10 @@ Boxes: TypeAlias = Tensor | Sequence[Tensor]  # all, or those of each image
 _NAMES = {"pool_mode": "mode"}  # of options that functions name differently
 
 
+def __dir__() -> list[str]:
+    return __all__  # what a notebook completes by Tab
+
+
 # torch.fx records calls of wrapped functions as they are, as it does for torchvision's modules.
 @torch.fx.wrap  # type: ignore[untyped-decorator]
 def _call(operation: str, *args: Any, **options: Any) -> Tensor:
