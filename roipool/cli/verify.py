@@ -50,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
 
     parser = subparsers.add_parser(
         "verify",
-        help="check that this installation computes correctly",
+        help="check that this installation computes correctly, or that another implementation does",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
