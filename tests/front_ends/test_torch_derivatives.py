@@ -8,6 +8,7 @@ from _support.pairwise import each
 from _support.tensors import ALL_CASES as CASES
 from _support.tensors import TensorCase, maps
 from torch import Tensor
+from torch.autograd import forward_ad
 
 import roipool
 
@@ -34,6 +35,18 @@ def test_vmap_of_gradients_that_are_views() -> None:
         torch.testing.assert_close(torch.vmap(backward)(grads), expected)
         by_grad = torch.func.grad(lambda x, f=backward: torch.vmap(f)(x).square().sum())(grads)
         assert by_grad.any()
+
+
+def test_dual_tensors_that_require_no_gradient() -> None:
+    """Not even a call like an earlier one is computed without their tangents."""
+    rois = torch.tensor([[0.0, 0, 0, 5, 5], [1, 1, 2, 3, 6]])
+    features, change = maps(torch.float32), maps(torch.float32, seed=1)
+    expected = roipool.roi_align(change, rois, 2)
+    with forward_ad.dual_level():
+        pooled = roipool.roi_align(forward_ad.make_dual(features, change), rois, 2)
+        tangent = forward_ad.unpack_dual(pooled).tangent
+    assert tangent is not None
+    assert torch.equal(tangent, expected)
 
 
 def test_second_derivative_of_a_maximum_in_the_first_cell() -> None:

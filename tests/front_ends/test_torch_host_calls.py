@@ -181,3 +181,11 @@ def test_a_fork_computes_kept_calls() -> None:
     if not child:
         os._exit(0 if torch.equal(roipool.roi_align(maps, rois, 2), expected) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("scale", [0.5, 2, True])
+def test_a_tensor_is_no_option(scale: float) -> None:
+    """Not even one of no dimensions, which NumPy takes for a number."""
+    features, rois = torch.ones(1, 1, 5, 5), torch.tensor([[0.0, 0, 0, 3, 3]])
+    with pytest.raises(TypeError, match="roi_align: spatial_scale must not be a tensor"):
+        roipool.roi_align(features, rois, 2, torch.tensor(scale))
