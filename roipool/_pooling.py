@@ -1,6 +1,6 @@
-"""One call on arrays of NumPy or CuPy, from its request to an engine's answer.
+"""One call on arrays of any library, from its arguments to the result.
 
-PyTorch's and JAX's front ends call engines with the same requests.
+An engine fills arrays of NumPy and CuPy; the verbs of PyTorch, JAX and Dask return results.
 """
 
 from __future__ import annotations
@@ -206,11 +206,12 @@ class Call:
     ) -> None:
         """Tell who keeps calls how this one was computed, if another can be computed like it.
 
-        That is a call for boxes as the caller gave them, in one table; on a host, on one map.
+        That is a call for boxes as the caller gave them, in one table; on a host, or of tensors, on
+        one map, or on a GPU also on several.
         """
         form, arrays, own = self._form, self._arrays, self._given_regions
         cuts = _boxes.TABLE_READERS.get(form.read)
-        is_on_gpu = self.verbs is None and self._device is not None
+        is_on_gpu = self._device is not None and (self.verbs is None or bool(pooling.scales))
         if cuts is None or own is None or regions.boxes is not own.boxes:
             return
         if self._dtype is not None or arrays.get("out") is not None:

@@ -1,7 +1,8 @@
-"""maskrcnn-benchmark's ROIAlign: unaligned averages, boxes at least one cell long.
+"""maskrcnn-benchmark's ROIAlign, unaligned averages of boxes at least one cell long, and ROIPool.
 
-The original's CPU kernel has no backward, and reads boxes of four columns with a wrong stride; here
-four columns mean that every box is in image 0, as in Caffe2, from which it is derived.
+The original's CPU kernel of ROIAlign has no backward; ROIPool has kernels for GPUs only. Both read
+boxes of four columns with a wrong stride; here four columns mean that every box is in image 0, as
+in Caffe2, from which ROIAlign is derived.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from roipool._front_ends import for_every_array
 from roipool._pooling import Call
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
+from roipool.compat._conventions import CELLS_FROM_LOWEST_FLOAT32
 from roipool.compat._layers import Layer
 
 
@@ -93,10 +95,65 @@ def roi_align_backward(
         return call.average_backward(*call.checked_backward(placed, input_shape))
 
 
+@for_every_array
+def roi_pool(
+    input: ArrayT,
+    roi: Any,
+    output_size: int | Sequence[int],
+    spatial_scale: float,
+    *,
+    return_argmax: bool = False,
+) -> ArrayT | tuple[ArrayT, ArrayT]:
+    """Max ROI pooling like ``maskrcnn_benchmark.layers.roi_pool``.
+
+    A bin whose cells are all NaN, or below -3.4e38 (also in float64), is -3.4e38 with argmax -1.
+
+    Parameters
+    ----------
+    input, roi, output_size
+        As in :func:`roi_align`.
+    return_argmax : bool
+        Also return the argmax (``y * W + x``, -1 for none), which the backward needs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from roipool.compat import maskrcnn_benchmark
+    >>> input = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    >>> maskrcnn_benchmark.roi_pool(input, [[0, 3, 3, 1, 1]], (2, 2), 1.0)
+    array([[[[19., 19.],
+             [19., 19.]]]], dtype=float32)
+    """
+    with Call(FORM, input=input, roi=roi) as call:
+        placed = Definition("roi_pool", conventions.float32_number("spatial_scale", spatial_scale))
+        checked = call.checked_forward(placed, output_size, rules=CELLS_FROM_LOWEST_FLOAT32)
+        want_argmax = check.flag("return_argmax", return_argmax)
+        pooled, argmax = call.maximum(*checked, return_argmax=want_argmax)
+        return (pooled, argmax) if want_argmax else pooled
+
+
+@for_every_array
+def roi_pool_backward(
+    grad_output: ArrayT, argmax: ArrayT, roi: Any, input_shape: Sequence[int]
+) -> ArrayT:
+    """Return the gradient of :func:`roi_pool` with respect to `input`."""
+    with Call(FORM, grad_output=grad_output, argmax=argmax, roi=roi) as call:
+        placed = Definition("roi_pool")
+        checked = call.checked_backward(placed, input_shape, rules=CELLS_FROM_LOWEST_FLOAT32)
+        gradient, regions, pooling, shape = checked
+        return call.maximum_backward(gradient, argmax, regions, pooling, shape)
+
+
 class _ROIAlign:
     """The original's function of torch's autograd, which programs call by its `apply`."""
 
     apply = staticmethod(roi_align)
+
+
+class _ROIPool:
+    """The same for :func:`roi_pool`."""
+
+    apply = staticmethod(roi_pool)
 
 
 @dataclass(eq=False, repr=False)
@@ -119,3 +176,20 @@ class ROIAlign(Layer):
         return roi_align_backward(
             grad_output, rois, input_shape, self.spatial_scale, self.sampling_ratio
         )
+
+
+@dataclass(eq=False, repr=False)
+class ROIPool(Layer):
+    """``maskrcnn_benchmark.layers.ROIPool``: :func:`roi_pool` with fixed options."""
+
+    output_size: int | Sequence[int]
+    spatial_scale: float
+
+    def forward(self, input: ArrayT, rois: Any) -> ArrayT:
+        """Pool `rois` from `input`."""
+        pooled = roi_pool(input, rois, self.output_size, self.spatial_scale)
+        assert not isinstance(pooled, tuple)
+        return pooled
+
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roipool.compat import maskrcnn_benchmark
-from roipool.reference import ROI_ALIGN
+from roipool.reference import ROI_ALIGN, ROI_POOL
 from roipool.systems.case import Case
-from roipool.systems.oracles import ALIGN, single_scale
+from roipool.systems.oracles import ALIGN, MAXIMUM_OF_CELLS, single_scale
 from roipool.systems.row import Compared, Oracle, System, names_of
 from roipool.systems.stored import Answer
 
@@ -37,4 +37,29 @@ _ALIGN = System(
         )
     },
 )
-SYSTEMS = {"maskrcnn_benchmark.roi_align": _ALIGN}
+_POOL = System(
+    "compat.maskrcnn_benchmark.roi_pool",
+    "compat.maskrcnn_benchmark.roi_pool_backward",
+    options=("spatial_scale",),
+    fixed={"return_argmax": True},
+    returns=("pooled", "argmax"),
+    names=names_of(maskrcnn_benchmark.FORM),
+    oracle=MAXIMUM_OF_CELLS,
+    asked={"operation": "roi_pool"},
+    goldens={
+        "maskrcnn-benchmark roi_pool": Answer("torchvision", "pool", exact=True),
+        "maskrcnn-benchmark roi_pool argmax": Answer(
+            "torchvision", "pool_argmax", "argmax", exact=True
+        ),
+        "maskrcnn-benchmark roi_pool gradient": Answer(
+            "torchvision", "pool_grad", "gradient", exact=True
+        ),
+    },
+    layers=("maskrcnn_benchmark.ROIPool",),
+    compared={
+        "maskrcnn_benchmark.roi_pool": Compared(
+            rules=ROI_POOL, example="maskrcnn_benchmark.roi_pool(x, rois, (2, 2), 1.0)"
+        )
+    },
+)
+SYSTEMS = {"maskrcnn_benchmark.roi_align": _ALIGN, "maskrcnn_benchmark.roi_pool": _POOL}

@@ -22,21 +22,11 @@ from roipool.compat import (
 
 
 class LayerCase(NamedTuple):
-    """A layer and a call of it.
+    """A layer and a call of it."""
 
-    Attributes
-    ----------
-    make : callable
-        Returns a new layer.
-    arguments : tuple
-        Of a call, in NumPy; the maps are the first.
-    shown : str
-        The layer's ``repr``.
-    """
-
-    make: Callable[[], Any]
-    arguments: tuple[Any, ...]
-    shown: str
+    make: Callable[[], Any]  # returns a new layer
+    arguments: tuple[Any, ...]  # arguments of a call, in NumPy; the maps are the first
+    shown: str  # the layer's ``repr``
 
 
 def _maps(*shape: int) -> Any:
@@ -111,6 +101,11 @@ LAYERS = {
         lambda: maskrcnn_benchmark.ROIAlign((2, 3), 0.5, 2),
         _BY_ROWS,
         "ROIAlign(output_size=(2, 3), spatial_scale=0.5, sampling_ratio=2)",
+    ),
+    "maskrcnn_benchmark.ROIPool": LayerCase(
+        lambda: maskrcnn_benchmark.ROIPool((2, 3), 0.5),
+        _BY_ROWS,
+        "ROIPool(output_size=(2, 3), spatial_scale=0.5)",
     ),
     "medicaldetectiontoolkit.RoIAlign": LayerCase(
         lambda: medicaldetectiontoolkit.RoIAlign((2, 3, 2)),

@@ -22,6 +22,8 @@ from roipool.compat import (
     precise_roi_pooling,
     torchvision,
 )
+from roipool.reference import ROI_ALIGN, ROI_POOL
+from roipool.systems import RULES
 
 SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 
@@ -89,43 +91,38 @@ def without_reversed_sides(low: float, high: float, size: int) -> Line:
     return [list(dict.fromkeys(one)) for one in line]
 
 
-# For each system: the formula, and the distance beyond the outermost cell centres that is inside.
+# The formula, and the distance beyond the outermost cell centres that is inside: for all systems
+# with these rules, and for each other one.
+OF_RULES = (
+    (ROI_POOL, (cells("caffe", "roi_pooling"), 0)),
+    (ROI_ALIGN.of_boxes(False), (grid(False), 1)),
+    (ROI_ALIGN.of_boxes(True), (grid(True), 1)),
+)
 LINES: dict[str, tuple[Callable[..., Line], float]] = {
-    "torchvision.roi_align": (grid(False), 1),
-    "torchvision.roi_align[aligned]": (grid(True), 1),
-    "torchvision.roi_pool": (cells("caffe", "roi_pooling"), 0),
-    "caffe.roi_pooling": (cells("caffe", "roi_pooling"), 0),
+    **{
+        name: line
+        for name, text in calls.CALLS.items()
+        for rules, line in OF_RULES
+        if RULES.get(name) == rules and not re.search("rotated|offsets", text)
+    },
     "caffe.roi_align": (cells("caffe", "roi_align"), 1),
     "chainer.roi_pooling_2d": (cells("chainer", "roi_pooling_2d"), 0),
     "chainer.roi_average_pooling_2d": (cells("chainer", "roi_average_pooling_2d"), 0),
-    "chainer.roi_average_align_2d": (grid(False), 1),
     "chainer.roi_max_align_2d": (grid(False), 1),
     "chainer.roi_max_pooling_2d": (cells("chainer", "roi_average_pooling_2d"), 0),
     "chainercv.ps_roi_average_pooling_2d": (cells("chainercv", "ps_roi_average_pooling_2d"), 0),
     "chainercv.ps_roi_max_pooling_2d": (cells("chainercv", "ps_roi_average_pooling_2d"), 0),
     "chainercv.ps_roi_average_align_2d": (tenths, 1),
     "chainercv.ps_roi_max_align_2d": (tenths, 1),
-    "detectron2.ROIAlign": (grid(True), 1),
-    "maskrcnn_benchmark.roi_align": (grid(False), 1),
     "megengine.roi_align": (without_reversed_sides, 1),
     "megengine.roi_align[max]": (without_reversed_sides, 1),
-    "megengine.roi_pooling": (cells("caffe", "roi_pooling"), 0),
     "megengine.roi_pooling[average]": (cells("caffe", "roi_pooling"), 0),
-    "mmcv.roi_align": (grid(True), 1),
     "mmcv.roi_align[max]": (grid(True), 1),
     "mmcv.roi_pool": (cells("mmcv", "roi_pool"), 0),
-    "mxnet.ROIPooling": (cells("caffe", "roi_pooling"), 0),
-    "mxnet.contrib_ROIAlign": (grid(False), 1),
     "mxnet.ROIAlign": (cells("caffe", "roi_align"), 1),
-    "onnx.RoiAlign[opset 10]": (grid(False), 1),
-    "onnx.RoiAlign[opset 16]": (grid(True), 1),
-    "onnx.MaxRoiPool": (cells("caffe", "roi_pooling"), 0),
     "onnx.CropAndResize": (crop("crop_and_resize", "operations"), 0),
-    "openvino.ROIAlign[asymmetric]": (grid(False), 1),
-    "openvino.ROIAlign[half_pixel_for_nn]": (grid(True), 1),
     "openvino.ROIPooling": (cells("openvino", "roi_pooling"), 0),
     "openvino.PSROIPooling": (cells("ps_roi_pool", "ps_roi_pool", "operations"), 0),
-    "paddle.roi_pool": (cells("caffe", "roi_pooling"), 0),
     "tensorflow.crop_and_resize": (crop("tensorflow", "systems"), 0),
     "roialign_pytorch.RoIAlign": (centres, 0),
     "roipool.roi_align": (grid(True, "roi_align", "operations"), 1),
@@ -168,7 +165,7 @@ def test_every_system_has_a_formula() -> None:
     elsewhere = {"onnx.RoiAlign[max]"}  # of its samples' corners
     elsewhere |= {*PRECISE, *ROTATED, *MOVED, *DEFORMABLE}  # tests of their own
     assert set(calls.CALLS) == {*LINES, *elsewhere}, (
-        "no formula: write one on docs/systems/FRAMEWORK.md and add it to LINES here"
+        "no formula: write one on docs/systems/FRAMEWORK.md and add it to LINES or OF_RULES here"
     )
 
 
