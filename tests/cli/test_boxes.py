@@ -197,7 +197,8 @@ def test_a_column_names_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
     given = given_to_a_system("a.npy", "--boxes", "f.csv")
     np.testing.assert_array_equal(given.rois, [FIRST])
     capsys.readouterr()
-    assert "no line has the filename c.npy" in fails(capsys, "c.npy", "--boxes", "f.csv")
+    wrong = fails(capsys, "c.npy", "--boxes", "f.csv")
+    assert "no line has the filename c.npy; name a map after its picture, such as a.npy" in wrong
     made = fails(capsys, "--make", "1x9x9", "--boxes", "f.csv")
     assert "boxes of several pictures; give the IMAGE" in made
     Path("one.csv").write_text("filename,x1,y1,x2,y2\nb.jpg,2,3,8,7\n")
@@ -289,7 +290,7 @@ NOT_BOXES = {
             '{"images": [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "b.png"}],'
             ' "annotations": []}'
         ),
-        "no image has the file_name map.npy",
+        "no image has the file_name map.npy; name a map after its picture, such as a.npy",
     ),
 }
 

@@ -137,6 +137,14 @@ def test_a_call_that_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["--implementation", "theirs:right", "--option", "x"], "--option must be NAME=VALUE"),
         (
+            ["--implementation", "theirs:right", "--option", "aligned=true"],
+            "--option: aligned must be a bool, got 'true'",
+        ),
+        (
+            ["--implementation", "theirs:right", "--option", "spatial_scale=x"],
+            "--option: spatial_scale must be a real number, got 'x'",
+        ),
+        (
             ["--implementation", "theirs:right", "--option", "x=1"],
             "roi_align has no option 'x'; it has ",
         ),

@@ -89,9 +89,9 @@ def test_every_pair_is_measured_against_the_reference_if_it_is_one_of_them() -> 
 @pytest.mark.parametrize(
     ("seconds", "calls", "told"),
     [
-        ([0.3, 0.1, 0.2, 0.4], 4, 0.2),  # a short call: the median of three more
-        ([0.499, 0.1, 0.6, 0.3], 4, 0.3),
-        ([0.5], 1, 0.5),  # a long one
+        ([0.03, 0.01, 0.02, 0.04], 4, 0.02),  # a short call: the median of three more
+        ([0.0499, 0.01, 0.06, 0.03], 4, 0.03),
+        ([0.05], 1, 0.05),  # a long one
         ([7.0], 1, 7.0),
     ],
 )

@@ -50,14 +50,14 @@ def chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + check
 
 
-@pytest.mark.parametrize(("size", "pixels"), [(8000, "8000 x 8000"), (14000, "196000000")])
-def test_decompression_bombs(size: int, pixels: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A picture beyond the limit, and one that Pillow itself rejects."""
+@pytest.mark.parametrize("size", [8000, 14000])
+def test_decompression_bombs(size: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """A picture beyond the limit, and one that Pillow itself rejects, with another limit."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", size, size, 1, 0, 0, 0, 0))
     Path("bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", b""))
     line = fails(capsys, "bomb.png")
-    assert "bomb.png: has more than 50,000,000 pixels" in line
-    assert pixels in line
+    limit = "has more than 50,000,000 pixels: give a smaller picture, or a part of it"
+    assert line == f"roipool: error: bomb.png: {limit}\n"
 
 
 @pytest.mark.parametrize("scale", ["1e308", "300"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from roipool.tools.compare.problem import Problem
 
 pytestmark = pytest.mark.thorough
 
-pytest.importorskip("PIL")
+Image = pytest.importorskip("PIL.Image")
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror="alert(1)">{{data}}'
 
@@ -74,6 +75,23 @@ def test_the_page_holds_what_was_found() -> None:
     ]
     assert len(other["reasons"]) == 8  # one of each box, of its own bins
     assert all(why["reasons"] for why in other["reasons"])
+
+
+def test_the_first_sight_is_aligned_against_not_aligned() -> None:
+    assert main(["compare", "--html", "page.html"]) == 0
+    reference, first, *_ = data_of("page.html")["groups"]
+    assert "torchvision.roi_align[aligned]" in reference["members"]
+    assert "torchvision.roi_align" in first["members"]
+
+
+def test_a_photograph_that_is_only_shown_is_a_small_jpeg() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), dtype=np.uint8)
+    Image.fromarray(noise).save("noise.png")
+    given = ["noise.png", "--systems", "torchvision.roi_*", "--output-size", "2"]
+    assert main(["compare", *given, "--html", "page.html"]) == 0
+    kind, content = data_of("page.html")["picture"].split(",")
+    assert kind == "data:image/jpeg;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(content))).size == (1024, 768)
 
 
 def test_what_cannot_be_computed_is_there_as_measured() -> None:
@@ -431,6 +449,7 @@ def test_a_map_too_large_for_the_page(chromium: Browser, monkeypatch: pytest.Mon
     assert main(["compare", "--systems", "torchvision.*", "--html", "page.html"]) == 0
     show(chromium, "page.html", 1300, 900)
     assert chromium.run("plans === null && find('x1').disabled")
+    assert "click on one" in text_of(chromium, "picture-keys")
     assert "differs most from the second" in text_of(chromium, "why")
     drag(chromium, on_picture(chromium, 100, 60), on_picture(chromium, 110, 40))
     assert chromium.run("JSON.stringify(state.boxes) === JSON.stringify(JSON.parse(start).boxes)")

@@ -234,6 +234,15 @@ def test_a_nan_against_the_rules() -> None:
     assert verdict.words == expected
 
 
+def test_many_rules_take_few_values() -> None:
+    """Not the value of every choice of eight rules: bins of large pictures take long."""
+    problem = problem_of([EDGE], Options((2, 2)))
+    verdict = verdict_of(problem, "roialign_pytorch.RoIAlign", "roipool.roi_pool")
+    assert len(verdict.reasons) == 5
+    (place,) = problem.places.values()
+    assert len(place._known) < 30
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_maps_that_are_not_finite(bad: float) -> None:
     """Means read a cell that is not finite only if its weight is not 0; maxima read it anyway."""

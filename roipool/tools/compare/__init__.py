@@ -138,37 +138,8 @@ def _add_input(group: Any) -> None:
         help="the boxes: CSV, JSON, .npy, or a file of COCO, Pascal VOC (.xml), LabelMe, GeoJSON "
         "or YOLO",
     )
-    add_file(
-        "--masks",
-        metavar="FILE",
-        help="masks of a detector, one for each box, from 0 to 1: an array (K, h, w). Instead of "
-        "pooling, paste them into IMAGE by the rules of torchvision, detectron2, mmdetection and "
-        "Matterport",
-    )
-    add(
-        "--threshold",
-        type=read.threshold,
-        default=0.5,
-        metavar="T",
-        help="least value of pixels that are set, with --masks (default: 0.5)",
-    )
-    add(
-        "--box-format",
-        choices=(*MAP_FORMS, *VOLUME_FORMS),
-        metavar="FORM",
-        help="the meaning of a box's numbers, unless the file names them: "
-        f"{', '.join(MAP_FORMS)} (default: xyxy), or of volumes "
-        f"{', '.join(VOLUME_FORMS)} (default: xyzxyz); the angle of cxcywha is in radians, "
-        "counter-clockwise; tensorflow is y1, x1, y2, x2 as fractions of height - 1 and width - 1; "
-        "yolo is a class, and cxcywh as fractions",
-    )
-    add(
-        "--normalized",
-        action="store_true",
-        help="boxes are fractions of the picture's width and height, and of a volume's depth, not "
-        "pixels",
-    )
-    add("--degrees", action="store_true", help="angles are in degrees, not radians")
+    _add_masks(group)
+    _add_box_form(group)
     add(
         "--output-size",
         type=read.output_size,
@@ -190,6 +161,45 @@ def _add_input(group: Any) -> None:
         metavar="N",
         help="samples per bin and axis, for systems that sample; 0: adaptive (default)",
     )
+
+
+def _add_masks(group: Any) -> None:
+    _add_file(
+        group,
+        "--masks",
+        metavar="FILE",
+        help="masks of a detector, one for each box, from 0 to 1: an array (K, h, w). Instead of "
+        "pooling, paste them into IMAGE by the rules of torchvision, detectron2, mmdetection and "
+        "Matterport",
+    )
+    group.add_argument(
+        "--threshold",
+        type=read.threshold,
+        default=0.5,
+        metavar="T",
+        help="least value of pixels that are set, with --masks (default: 0.5)",
+    )
+
+
+def _add_box_form(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--box-format",
+        choices=(*MAP_FORMS, *VOLUME_FORMS),
+        metavar="FORM",
+        help="the meaning of a box's numbers, unless the file names them: "
+        f"{', '.join(MAP_FORMS)} (default: xyxy), or of volumes "
+        f"{', '.join(VOLUME_FORMS)} (default: xyzxyz); the angle of cxcywha is in radians, "
+        "counter-clockwise; tensorflow is y1, x1, y2, x2 as fractions of height - 1 and width - 1; "
+        "yolo is a class, and cxcywh as fractions",
+    )
+    add(
+        "--normalized",
+        action="store_true",
+        help="boxes are fractions of the picture's width and height, and of a volume's depth, not "
+        "pixels",
+    )
+    add("--degrees", action="store_true", help="angles are in degrees, not radians")
 
 
 def _add_implementations(group: Any) -> None:

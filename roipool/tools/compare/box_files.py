@@ -331,7 +331,7 @@ def _of_picture(
         raise ValueError(f"{name}: has boxes of several pictures; give the IMAGE that is meant")
     found = [(number, line) for each, number, line in named if each and _is_of(each[0], image)]
     if not found:
-        raise ValueError(f"{name}: no line has the filename {_base(image)}")
+        raise ValueError(f"{name}: no line has the filename {_wanted(image, named[0][0][:1])}")
     return found
 
 
@@ -491,7 +491,8 @@ def _coco_image(content: dict[str, Any], name: str, image: str | None) -> object
     matches = matches or [entry for entry in images if _is_of(entry.get("file_name"), image)]
     if len(matches) != 1 or matches[0].get("id") is None:
         several = "several images have" if len(matches) > 1 else "no image has"
-        raise ValueError(f"{name}: {several} the file_name {_base(image)}")
+        names = [str(entry.get("file_name")) for entry in images]
+        raise ValueError(f"{name}: {several} the file_name {_wanted(image, names)}")
     identity: object = matches[0]["id"]
     return identity
 
@@ -504,5 +505,17 @@ def _is_of(file_name: object, image: str) -> bool:
     """Return whether a name is that of a picture, or of a map made from it: photo.npy."""
     name, wanted = _base(file_name), _base(image)
     stems = name.rpartition(".")[0], wanted.rpartition(".")[0]
-    is_map = wanted.lower().endswith((".npy", ".npz", ".safetensors"))
-    return name == wanted or (is_map and stems[0] == stems[1])
+    return name == wanted or (_is_map(wanted) and stems[0] == stems[1])
+
+
+def _is_map(image: str) -> bool:
+    return image.lower().endswith((".npy", ".npz", ".safetensors"))
+
+
+def _wanted(image: str, names: list[str]) -> str:
+    """Return the name that was looked for, and how a map is named instead."""
+    wanted = _base(image)
+    if not _is_map(wanted) or not names:
+        return wanted
+    stem, kind = _base(names[0]).rpartition(".")[0], wanted.rpartition(".")[2]
+    return f"{wanted}; name a map after its picture, such as {stem}.{kind}"

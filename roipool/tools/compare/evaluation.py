@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,8 @@ class NotExplainedError(Exception):
     """Raised if the value of a bin is not computed; the message says why."""
 
 
-class BinOnMap(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class BinOnMap:
     """A bin of a box on one channel of a map."""
 
     image: FloatArray  # the map, or the volume, of one channel
@@ -46,6 +48,8 @@ class BinOnMap(NamedTuple):
     box: FloatArray
     bin: tuple[int, ...]  # row and column of the bin, and before them its plane in a volume
     options: Options  # scale, number of bins, and sampling ratio
+    # Explanations of several systems ask for the same values.
+    _known: dict[Rules, float] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def rotated(self) -> bool:
@@ -73,6 +77,12 @@ def pooled_value(rules: Rules, place: BinOnMap) -> float:
     NotExplainedError
         If the bin has thousands of samples, or if every sample of a maximum is NaN.
     """
+    if rules not in place._known:
+        place._known[rules] = _pooled_value(rules, place)
+    return place._known[rules]
+
+
+def _pooled_value(rules: Rules, place: BinOnMap) -> float:
     if place.rotated:
         count = math.prod(sample_counts(rules, place))
         if count > _MAX_TURNED:
@@ -130,8 +140,7 @@ def sample_counts(rules: Rules, place: BinOnMap) -> list[int]:
 class _Axis(NamedTuple):
     """The samples along one axis."""
 
-    # The cells that any of them read; one that is both neighbours of a sample is there twice.
-    cells: NDArray[np.intp]
+    cells: NDArray[np.intp]  # that any of them read
     # For each sample the places of its cells in `cells`; with fewer cells than others, any.
     columns: NDArray[np.intp]
     weights: NDArray[np.float64]  # the weights of these
@@ -163,23 +172,33 @@ class _Axis(NamedTuple):
         return np.where(is_here, self.weights, 0.0).sum(axis=1), is_here.any(axis=1)
 
 
-def _axis(samples: Cells) -> _Axis:
-    """Return the samples along one axis from the cells and weights of each."""
+def _axis(samples: Cells, apart: bool = False) -> _Axis:
+    """Return the samples along one axis from the cells and weights of each.
+
+    With `apart`, a cell that is both neighbours of a sample is there twice, and so read twice.
+    """
     most = max(map(len, samples))
     read = np.arange(most) < np.array([len(cells) for cells in samples])[:, np.newaxis]
     known = np.array([pair for cells in samples for pair in cells], np.float64).reshape(-1, 2)
     keys, weights = np.zeros(read.shape, np.intp), np.zeros(read.shape)
-    # Two neighbours that are the same cell are read separately.
-    keys[read], weights[read] = known[:, 0].astype(np.intp) * most, known[:, 1]
-    keys += np.where(read, np.arange(most), keys[:, :1])
+    kinds = most if apart else 1
+    keys[read], weights[read] = known[:, 0].astype(np.intp) * kinds, known[:, 1]
+    keys += np.where(read, np.arange(most) % kinds, keys[:, :1])
     places, columns = np.unique(keys, return_inverse=True)
-    return _Axis(places // most, columns.reshape(keys.shape), weights, read)
+    return _Axis(places // kinds, columns.reshape(keys.shape), weights, read)
+
+
+def _window(image: FloatArray, axes: Sequence[_Axis]) -> FloatArray:
+    """Return the cells that samples read on all axes, without a copy if they are neighbours."""
+    if all((np.diff(axis.cells) == 1).all() for axis in axes):
+        return image[tuple(slice(axis.cells[0], axis.cells[-1] + 1) for axis in axes)]
+    return image[np.ix_(*(axis.cells for axis in axes))]
 
 
 def _sum_of_samples(image: FloatArray, samples: Sequence[Cells]) -> Any:
     """Return the sum of all samples, without the value of each: there may be many thousands."""
     axes = list(map(_axis, samples))
-    total = image[np.ix_(*(axis.cells for axis in axes))].astype(np.float64)
+    total = _window(image, axes).astype(np.float64)
     if not np.isfinite(total).all():
         return _sample_values(image, samples, reads_all=False).sum()
     for axis in axes:
@@ -195,8 +214,12 @@ def _sample_values(
     Samples of a maximum `reads_all` their cells; in a mean, a NaN of weight 0 has no effect.
     """
     axes = list(map(_axis, samples))
-    window = image[np.ix_(*(axis.cells for axis in axes))]
+    window = _window(image, axes)
     finite = np.isfinite(window)
+    if not finite.all():
+        axes = [_axis(each, apart=True) for each in samples]
+        window = _window(image, axes)
+        finite = np.isfinite(window)
     values: NDArray[np.float64] = np.where(finite, window, 0.0)
     for number, axis in enumerate(axes):
         values = axis.times(values, number)

@@ -468,13 +468,15 @@ def _decode(name: str, stream: Any) -> FloatArray:
             warnings.simplefilter("ignore")
             with Image.open(stream, formats=_FORMATS) as image:
                 if image.width * image.height > _MAX_PIXELS:
-                    raise Image.DecompressionBombError(f"{image.width} x {image.height}")
+                    raise Image.DecompressionBombError
                 return _to_rgb(ImageOps.exif_transpose(image))
     except UnidentifiedImageError:
         formats = ", ".join(_FORMATS)
         raise ValueError(f"{name}: not a picture in one of the formats {formats}") from None
-    except Image.DecompressionBombError as error:
-        raise ValueError(f"{name}: has more than {_MAX_PIXELS:,} pixels ({error})") from error
+    except Image.DecompressionBombError as error:  # also Pillow's own, of a higher limit
+        raise ValueError(
+            f"{name}: has more than {_MAX_PIXELS:,} pixels: give a smaller picture, or a part of it"
+        ) from error
     except MemoryError:
         raise
     except Exception as error:  # damaged pictures raise almost anything, even SyntaxError

@@ -27,7 +27,7 @@ from roipool.cli.text import finite, printable
 from roipool.tools.compare.differences import Group, PartComparison, distance
 from roipool.tools.compare.inputs import FeatureMap, read_boxes, read_features
 from roipool.tools.compare.live import LiveSystem, live_systems
-from roipool.tools.compare.reasons import explain
+from roipool.tools.compare.reasons import affordable, explain
 from roipool.tools.compare.result import Findings
 from roipool.tools.compare.selection import most_telling, telling_channel
 
@@ -45,11 +45,12 @@ _MAX_BOXES = 24
 _MAX_NUMBERS = 400_000  # values of bins stored in the page
 _MAX_MAP = 3_000_000  # values of a map that the page computes with
 _MAX_SIDE = 1024  # pixels, of a picture that is only shown
+_QUALITY = 85  # of that in JPEG
 _MAX_REASONS = 200  # explanations to search for
 _SHADES = 64
 # Absolute and relative, as in `compare`; smaller differences are roundings.
 _TOLERANCE = (1e-6, 1e-5)
-# The playground's initial systems, one with samples and one with cells: the reference comes first.
+# The initial systems, if they take part: ROI align with and without the shift of half a cell.
 _FIRST = ("torchvision.roi_align", "torchvision.roi_align[aligned]")
 _START = {"scale": 0.125, "bins": [3, 3], "sampling": 2, "bin": [1, 1]}
 
@@ -95,7 +96,6 @@ def _groups_of_playground() -> list[dict[str, Any]]:
     order = sorted(same.values(), key=lambda names: not set(names) & set(_FIRST))
     return [
         {
-            "letter": "",
             "members": members,
             "system": next((name for name in _FIRST if name in members), members[0]),
             "reference": _FIRST[0] in members,
@@ -115,29 +115,32 @@ def _computation(system: LiveSystem) -> tuple[Any, ...]:
 
 
 def _page(content: dict[str, Any], kind: str) -> str:
-    script, style = "".join(map(_script, _SCRIPTS)), _part("page.css")
-    policy = (
-        "default-src 'none'; img-src data:; "
-        f"script-src '{_hash(script)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; "
-        "base-uri 'none'"
-    )
-    texts = {
-        "policy": policy,
-        "title": html.escape(": ".join(filter(None, (kind, content["title"])))),
-        "style": style,
-        "script": script,
-        "data": _embedded(content),
-    }
-    # In one pass: inserted text may itself look like a placeholder.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], _part("page.html"))
+    script = "".join(map(_script, _SCRIPTS))
+    title = ": ".join(filter(None, (kind, content["title"])))
+    body = _filled("live.html", script=script, data=_embedded(content))
+    return _document(title, body, "live", f"script-src '{_hash(script)}' 'wasm-unsafe-eval'; ")
 
 
 def static_page(title: str, body: str) -> str:
     """Return a page without a script, from a title and HTML."""
+    heading = f"<header><h1>{html.escape(title)}</h1></header>\n"
+    return _document(title, f"{heading}<main>\n{body}\n</main>\n", "masks")
+
+
+def _document(title: str, body: str, kind: str, scripts: str = "") -> str:
+    """Return a whole page, whose policy allows its own style and some scripts."""
     style = _part("page.css")
-    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; base-uri 'none'"
-    texts = {"policy": policy, "title": html.escape(title), "style": style, "body": body}
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], _part("masks.html"))
+    policy = (
+        f"default-src 'none'; img-src data:; {scripts}style-src '{_hash(style)}'; base-uri 'none'"
+    )
+    title = html.escape(title)
+    return _filled("page.html", policy=policy, title=title, style=style, kind=kind, body=body)
+
+
+def _filled(name: str, **texts: str) -> str:
+    """Return a part with its placeholders filled."""
+    # In one pass: inserted text may itself look like a placeholder.
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], _part(name))
 
 
 def _part(name: str) -> str:
@@ -271,12 +274,12 @@ def _groups(
 ) -> list[dict[str, Any]]:
     comparison = findings.forward
     home = comparison.reference_group
-    per_group = _MAX_REASONS // max(len(comparison.groups) - 1, 1)
+    most = _MAX_REASONS // max(len(comparison.groups) - 1, 1)
+    explained = shown[: affordable(findings.problem, most)]
     entries = []
     for index, group in enumerate(comparison.groups):
         system = _live_member(group) if is_live else None
         entry = {
-            "letter": group.letter,
             "members": group.members,
             "reference": index == home,
             "system": system,
@@ -285,9 +288,11 @@ def _groups(
             channels = group.output if channel is None else group.output[:, channel : channel + 1]
             entry["values"] = [_in_base64(channels[k]) for k in shown]
         if index != home:
-            entry["reasons"] = [_why(findings, index, k) for k in shown[:per_group]]
+            entry["reasons"] = [_why(findings, index, k) for k in explained]
         entries.append(entry)
-    return sorted(entries, key=lambda entry: not entry["reference"])
+    return sorted(
+        entries, key=lambda entry: (not entry["reference"], not set(entry["members"]) & set(_FIRST))
+    )
 
 
 def _why(findings: Findings, index: int, box: int) -> dict[str, Any]:
@@ -315,16 +320,18 @@ def _why(findings: Findings, index: int, box: int) -> dict[str, Any]:
 def _picture(features: FeatureMap, image: int, channel: int | None, whole: bool) -> str:
     """Return the picture, or one channel of the map in false colours, as a data URL."""
     if features.picture is not None:
-        pixels = (np.clip(np.nan_to_num(features.picture), 0, 1) * 255).round().astype(np.uint8)
-    else:
-        plane = features.values[image, channel]
-        low, high = _range(plane)
-        share = np.clip((np.nan_to_num(plane) - low) / ((high - low) or 1.0), 0, 1)
-        pixels = _shades("viridis")[(share * (_SHADES - 1)).round().astype(int)]
-    return as_data_url(pixels, whole)
+        levels = np.fmax(features.picture, 0)  # NaN becomes 0
+        np.fmin(levels, 1, out=levels)
+        levels *= 255
+        pixels = np.rint(levels, out=levels).astype(np.uint8)
+        return as_data_url(pixels, whole, "PNG" if whole else "JPEG")
+    plane = features.values[image, channel]
+    low, high = _range(plane)
+    share = np.clip((np.nan_to_num(plane) - low) / ((high - low) or 1.0), 0, 1)
+    return as_data_url(_shades("viridis")[(share * (_SHADES - 1)).round().astype(int)], whole)
 
 
-def as_data_url(pixels: NDArray[np.uint8], whole: bool = False) -> str:
+def as_data_url(pixels: NDArray[np.uint8], whole: bool = False, form: str = "PNG") -> str:
     """Return a picture as a data URL, made smaller unless all of its pixels are needed."""
     from PIL import Image
 
@@ -332,8 +339,8 @@ def as_data_url(pixels: NDArray[np.uint8], whole: bool = False) -> str:
     if not whole:
         made.thumbnail((_MAX_SIDE, _MAX_SIDE))
     stream = io.BytesIO()
-    made.save(stream, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    made.save(stream, form, optimize=True, quality=_QUALITY)
+    return f"data:image/{form.lower()};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def _range(plane: FloatArray) -> tuple[float, float]:

@@ -81,8 +81,16 @@ class Problem:
     @functools.cached_property
     def largest(self) -> float:
         """The largest magnitude of the map; 0 if nothing is finite."""
-        sizes = np.abs(self.features)
-        return float(sizes[np.isfinite(sizes)].max(initial=0.0))
+        ends = self.features.min(initial=0.0), self.features.max(initial=0.0)
+        if not np.isfinite(ends).all():  # such maps are rare, and cost several copies
+            finite = self.features[np.isfinite(self.features)]
+            ends = finite.min(initial=0.0), finite.max(initial=0.0)
+        return float(np.abs(ends).max())
+
+    @functools.cached_property
+    def places(self) -> dict[tuple[int, int, tuple[int, ...]], Any]:
+        """Each explained `BinOnMap`, by its box, channel, and place in the box."""
+        return {}
 
     @functools.cached_property
     def grad(self) -> FloatArray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ __all__ = [
     "NearRules",
     "Reason",
     "Verdict",
+    "affordable",
     "bins_changed",
     "explain",
     "near_rules",
@@ -49,7 +51,9 @@ _POSITIONS = 8  # roundings of a position, with the slopes of both axes
 _MANY = 8  # boxes, and channels, that must follow rules to be named without a doubt
 _OTHER_BOXES = 7  # boxes that distinguish an unknown function's rules from chance matches
 _COUNTED = 32  # bins of which the rules are counted that change them
-_COUNTED_CELLS = 2**21  # of large pictures fewer, with so many cells
+_EXPLAINED_CELLS = 2**20  # of the bins of a large picture that are explained
+_FEW_BINS = 4  # and at least so many
+_FEW_RULES = 4  # all choices of more are too many
 _SMALL = 0.01  # fraction of the difference that needs no explanation
 
 
@@ -106,6 +110,12 @@ def explain(
         return Verdict([], f"not explained: {error}")
 
 
+def affordable(problem: Problem, most: int) -> int:
+    """Return how many bins to explain: `most`, and fewer of large pictures, which take longer."""
+    cells = math.prod(problem.features.shape[2:]) // math.prod(problem.options.output_size)
+    return min(max(_EXPLAINED_CELLS // max(cells, 1), _FEW_BINS), most)
+
+
 def bins_changed(
     problem: Problem, names: tuple[str, str], outputs: tuple[FloatArray, FloatArray]
 ) -> dict[str, int]:
@@ -128,9 +138,8 @@ def bins_changed(
         return counts
     apart = distance(*outputs) > _roundings(problem, (0.0, 0.0))
     wheres = np.argwhere(apart)
-    cells = math.prod(problem.features.shape[2:]) // math.prod(problem.options.output_size)
-    counted = min(max(_COUNTED_CELLS // max(cells, 1), 4), _COUNTED)
-    for k, channel, *number in wheres[:: max(len(wheres) // counted, 1)].tolist():
+    step = max(len(wheres) // affordable(problem, _COUNTED), 1)
+    for k, channel, *number in wheres[::step].tolist():
         try:
             place = _place(problem, k, channel, tuple(number))
             first, second = (float(output[k, channel, *number]) for output in outputs)
@@ -174,8 +183,12 @@ def _explain_bin(
 
 
 def _place(problem: Problem, box: int, channel: int, bin: tuple[int, ...]) -> BinOnMap:
-    image = problem.features[int(problem.rois[box, 0]), channel]
-    return BinOnMap(image, problem.rois[box, 1:], bin, problem.options)
+    known, key = problem.places, (box, channel, bin)
+    if key not in known:
+        image = problem.features[int(problem.rois[box, 0]), channel]
+        known[key] = BinOnMap(image, problem.rois[box, 1:], bin, problem.options)
+    place: BinOnMap = known[key]
+    return place
 
 
 def _of_gradients(
@@ -245,19 +258,17 @@ def _broken(
 def _exchange(
     place: BinOnMap, theirs: Rules, ours: Rules, values: tuple[float, float], problem: Problem
 ) -> Verdict:
-    """Exchange the fewest rules that turn one system's value into the other's."""
+    """Exchange few rules that turn one system's value into the other's."""
     if theirs == ours:
         return Verdict([], _same_rules(problem, values))
     start, end = pooled_value(theirs, place), pooled_value(ours, place)
     allowed = _roundings(problem, values)
     enough = max(_SMALL * abs(end - start), allowed) if math.isfinite(end - start) else allowed
-    names = theirs.differing(ours)
-    needed = next(
-        chosen
-        for count in range(len(names) + 1)
-        for chosen in itertools.combinations(names, count)
-        if _is_near(pooled_value(_with(theirs, ours, chosen), place), end, enough)
-    )
+
+    def suffice(chosen: tuple[str, ...]) -> bool:
+        return _is_near(pooled_value(_with(theirs, ours, chosen), place), end, enough)
+
+    needed = next(filter(suffice, _choices(theirs.differing(ours), suffice)))
     rules, value, reasons = theirs, start, list[Reason]()
     for rule in needed:
         changed = _with(rules, ours, (rule,))
@@ -265,6 +276,23 @@ def _exchange(
         reasons.append(Reason(rule, now - value, RuleExchange(place, rules, changed).words(rule)))
         rules, value = changed, now
     return Verdict(reasons)
+
+
+def _choices(
+    names: list[str], suffice: Callable[[tuple[str, ...]], bool]
+) -> Iterator[tuple[str, ...]]:
+    """Yield none, one, and more of some rules, which together suffice.
+
+    Of many rules, each that the others need is in every choice of two or more.
+    """
+    yield from itertools.chain([()], ((name,) for name in names))
+    sure: set[str] = set()
+    if len(names) > _FEW_RULES:
+        sure = {name for name in names if not suffice(tuple(n for n in names if n != name))}
+    for count in range(2, len(names) + 1):
+        for chosen in itertools.combinations(names, count):
+            if sure.issubset(chosen):
+                yield chosen
 
 
 def _with(rules: Rules, other: Rules, names: tuple[str, ...]) -> Rules:
@@ -313,7 +341,7 @@ def _error(rules: Rules, place: BinOnMap, values: FloatArray, problem: Problem) 
     """
     greatest, allowed = 0.0, _roundings(problem, (float(values[place.bin]), 0.0))
     for number in itertools.chain([place.bin], np.ndindex(values.shape)):
-        value = pooled_value(rules, place._replace(bin=number))
+        value = pooled_value(rules, replace(place, bin=number))
         greatest = max(greatest, abs(value - values[number]))
         if not greatest <= allowed:
             return math.inf

@@ -150,6 +150,10 @@ def _part(
     findings: Findings, comparison: PartComparison, style: Style, width: int
 ) -> Iterator[_Line]:
     yield _Line("")
+    nothing = _why_nothing_is_compared(findings, comparison)
+    if len(findings.boxes.rois) == 0:
+        yield from _wrapped(nothing, width)
+        return
     if style.details:
         title = PARTS[comparison.part]
         yield from _wrapped(f"{title}, measured against {comparison.reference}", width, 2, "bold")
@@ -161,7 +165,6 @@ def _part(
     else:
         yield from _summary(findings, comparison, style, width)
     yield from _failed(comparison.results, width)
-    nothing = _why_nothing_is_compared(findings, comparison)
     if nothing or not comparison.pairs:
         yield from _wrapped(nothing or "All results are equal bit for bit.", width)
     elif style.details:

@@ -49,6 +49,10 @@ class CasePlan:
             if self.includes(own):
                 yield name, own
 
+    def an_ordinary_call(self) -> Case:
+        """Return a small random call."""
+        return self.as_called(self._drawn(0))
+
     def _every_call(self) -> Iterator[tuple[str, Case]]:
         for name, case in catalogue.cases(self.semantics, self.fixed):
             yield name, replace(case, dtype=self.dtype)

@@ -220,6 +220,7 @@ class ReportRequest:
                     f"{shown_name(self.semantics)} has no option {own!r}; it has "
                     f"{', '.join(known.values()) or 'none'}",
                 )
+        self._check_values_of_options()
         if self.backward is not None and not operation.backward:
             raise BadArgument(
                 "backward", f"that of {shown_name(self.semantics)} cannot be verified"
@@ -228,6 +229,16 @@ class ReportRequest:
             raise BadArgument(
                 "backward_boxes", f"{shown_name(self.semantics)} has no gradient of boxes"
             )
+
+    def _check_values_of_options(self) -> None:
+        """Let roipool's own function, which the semantics name, judge the values."""
+        if not self.options:
+            return
+        case = CasePlan(self.semantics, fixed=self.options).an_ordinary_call()
+        try:
+            run(case, roipool, SEMANTICS[self.semantics].only_forward)
+        except (TypeError, ValueError) as error:
+            raise BadArgument("options", str(error)) from None
 
     @property
     def by_boxes(self) -> str:

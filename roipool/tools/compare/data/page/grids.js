@@ -80,7 +80,6 @@ function makeCards() {
     shown.setAttribute("aria-hidden", "true");
     far.setAttribute("aria-hidden", "true");
     const names = element("div", undefined, "names");
-    if (group.letter) names.append(element("div", group.letter, "letter"));
     for (const name of group.members) names.append(element("div", name));
     const said = element("div", "", "far");
     names.append(said);

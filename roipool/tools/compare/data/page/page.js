@@ -37,6 +37,7 @@ function makeChoices() {
 function lockOptions() {
   const inputs = document.querySelectorAll(".numbers input, .system input, #copy");
   for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (inputs)) input.disabled = true;
+  find("picture-keys").textContent = "Its boxes: click on one, or press n for the next.";
 }
 
 async function begin() {

@@ -33,7 +33,6 @@ interface Why {
 }
 
 interface Group {
-  letter: string;
   members: string[];
   reference: boolean;
   system: string | null;

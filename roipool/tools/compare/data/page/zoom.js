@@ -186,9 +186,10 @@ function drawSamples(context, samples) {
   if (system.definition === "precise_roi_pool") return "The first integrates the map: it has no samples.";
   const what = samples.kind === "cells" ? "whole cells" : "samples";
   const turned = boxNow().length === 5 && system.boxes !== "region" ? " The first takes the box without its angle." : "";
-  const left = many ? ", too many to draw: those of the chosen bin" : "";
+  const chosen = state.bin ? "these are the chosen bin's" : "choose a bin to see its own";
+  const left = many ? `, too many to draw at once: ${chosen}` : "";
   const others = state.bin && state.a !== state.b ? " Crosses: those of the second in the chosen bin." : "";
-  return `${samples.count.toLocaleString("en")} ${what} of the first${left}.${others}${turned}`;
+  return `The first reads ${samples.count.toLocaleString("en")} ${what}${left}.${others}${turned}`;
 }
 
 // What the second reads for the chosen bin, as crosses.
