@@ -76,7 +76,7 @@ class Pooling(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """How a call was computed that others can be computed like: see ``roipool._kept``.
+    """How a call was computed: an average or a maximum of the caller's arrays, or its gradient.
 
     Attributes
     ----------
@@ -85,6 +85,8 @@ class Computed(NamedTuple):
     given : tuple
         The maps or the gradient of pooled values, the boxes, and their levels if they have any, as
         the caller gave them.
+    indices : ndarray or None
+        The batch indices beside boxes, as the caller gave them.
     pooling : Pooling
         The request.
     columns : int
@@ -93,17 +95,24 @@ class Computed(NamedTuple):
         The shapes of the maps, of a gradient.
     kind : mapping
         The other arguments of `PreparedCall`.
+    maps : sequence of ndarray
+        The maps of a forward, as the engine read them.
     regions : Regions
         The boxes as the engine read them.
+    is_kept : bool
+        Whether others can be computed like it: see ``roipool._kept``.
     """
 
     results: tuple[Any, ...]
     given: tuple[Any, ...]
+    indices: Any
     pooling: Pooling
     columns: int
     shapes: tuple[Shape4, ...] | None
     kind: dict[str, bool]
+    maps: Sequence[Any]
     regions: Regions
+    is_kept: bool
 
 
 class _Last(threading.local):

@@ -16,17 +16,25 @@ from roipool._kept import compute_and_keep
 from roipool._request import LAST
 from roipool.torch._core import check_formats_of_pictures, checked_arguments, is_of_core
 from roipool.torch._families import PUBLIC
-from roipool.torch._host_calls import result_on_host
+from roipool.torch._host_calls import is_watched, result_on_host
+from roipool.torch._recorded import recorded_on_host
 from roipool.torch._small_calls import small_call
 
 Function = Callable[..., Any]
 
 
 class _Kept(NamedTuple):
-    """Small calls of a function: on arrays of plain tensors' memory, and on tensors as such."""
+    """Small calls of a function: on arrays of plain tensors' memory, and on tensors as such.
+
+    Attributes
+    ----------
+    others : set of tuple
+        The types of arguments of calls on arrays that are not recorded for autograd.
+    """
 
     arrays: KeptCalls
     tensors: KeptCalls
+    others: set[tuple[Any, ...]]
 
 
 _kept: dict[Function, _Kept] = {}
@@ -38,10 +46,14 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         from roipool.torch._tracing import call_in_trace  # imports Dynamo
 
         return call_in_trace(function.__module__, function.__name__, args, kwargs)
+    if is_watched():
+        return _call_generally(function, *args, **kwargs)
     found = _kept.get(function)
     if found is None:
-        found = _kept.setdefault(function, _Kept(KeptCalls(), KeptCalls()))
+        found = _kept.setdefault(function, _Kept(KeptCalls(), KeptCalls(), set()))
     result = result_on_host(function, found.arrays, args, kwargs)
+    if result is None:
+        result = recorded_on_host(function, found.arrays, found.others, args, kwargs)
     if result is not None:
         return result
     kept = found.tensors
@@ -50,7 +62,7 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if result is not None:
         return result
     general = functools.partial(_call_generally, function)
-    return compute_and_keep(general, kept, args, kwargs, small_call)
+    return compute_and_keep(general, kept, args, kwargs, small_call)[0]
 
 
 def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
 """Small calls on tensors: those with the options of an earlier call skip all checks.
 
-See ``roipool._kept``. Any call that is traced or batched takes the general path.
+See ``roipool._kept``. Calls that are traced or batched take the general path before.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import _C, Tensor
-from torch.autograd import forward_ad
+from torch import Tensor
 
 from roipool._request import Computed
 from roipool.torch._autograd import FUNCTIONS, recorded, run
@@ -29,13 +28,7 @@ class SmallCall:
 
     def __call__(self, features: Tensor, rois: Tensor) -> Any:
         """Return the results, or None if the call needs the general path."""
-        if (
-            not (type(features) is type(rois) is Tensor)
-            or _C._len_torch_dispatch_stack()
-            or _C._is_tracing()
-            or _C._are_functorch_transforms_active()
-            or forward_ad._current_level >= 0
-        ):
+        if not (type(features) is type(rois) is Tensor):
             return None
         try:
             if (features.requires_grad or rois.requires_grad) and torch.is_grad_enabled():
