@@ -76,6 +76,11 @@ call of torchvision's operator on a CPU that has nothing to pool ({versions}):
 
 {table}
 
+Public functions on tensors that pose as a GPU's, with all that torch does for them, its engine of
+gradients included: functions of Python and of C that a call enters, and microseconds.
+
+{whole}
+
 """
 
 
@@ -283,12 +288,15 @@ def microseconds(calls: Iterable[Callable[[], Any]]) -> float:
     return (time.thread_time_ns() - start) / number / 1000
 
 
-def entered(call: Callable[[], Any]) -> Counter[tuple[str, str]]:
-    """Return how often a call enters each function, by file or folder and name."""
+def entered(call: Callable[[], Any], counted: str = "call") -> Counter[tuple[str, str]]:
+    """Return how often a call enters each function, by file or folder and name.
+
+    With "c_call", those of C by where they are called.
+    """
     found: Counter[tuple[str, str]] = Counter()
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
+        if event == counted:
             found[stage_of(frame.f_code.co_filename), frame.f_code.co_name] += 1
 
     sys.setprofile(note)
@@ -412,7 +420,88 @@ def tensors() -> str:
     assert all(run() is not None for run in runs.values())
     rows = [(name, f"{least([run] * CALLS * REPEATS, REPEATS):.1f}") for name, run in runs.items()]
     versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
-    return TENSORS.format(versions=versions, table=table_text(["call", "us"], rows))
+    table = table_text(["call", "us"], rows)
+    return TENSORS.format(versions=versions, table=table, whole=whole_calls_text())
+
+
+def whole_calls_text() -> str:
+    """Return the table of public functions on tensors."""
+    import torch
+
+    rows = []
+    for name, run in whole_calls_of_tensors().items():
+        # Gradients are computed by the calling thread, where no tensor is on a GPU.
+        with torch.autograd.set_multithreading_enabled(False):
+            for _ in range(3):
+                run()
+            python, c = sum(entered(run).values()), sum(entered(run, "c_call").values())
+            time = least([run] * CALLS * REPEATS, REPEATS)
+        rows.append((f"`{name}`", str(python), str(c), f"{time:.1f}"))
+    return table_text(["call", "Python", "C", "us"], rows)
+
+
+def whole_calls_of_tensors() -> dict[str, Callable[[], Any]]:
+    """Return calls of public functions, also of torchvision's, whose boxes are none."""
+    import torch
+    import torchvision.ops as theirs
+
+    import roipool as own
+
+    pose_as_of_gpu()
+    maps, rois, none = torch.zeros(2, 4, 50, 84), torch.zeros(4, 5), torch.zeros(0, 5)
+    pyramid = [torch.zeros(2, 4, 200 >> k, 336 >> k) for k in range(4)]
+    scales, levels = (1 / 4, 1 / 8, 1 / 16, 1 / 32), torch.zeros(4, dtype=torch.int64)
+    calls: dict[str, tuple[Callable[..., Any], Any]] = {
+        "roi_align": (lambda maps: own.roi_align(maps, rois, 7, 1 / 16, 2), maps),
+        "torchvision's roi_align": (lambda maps: theirs.roi_align(maps, none, 7, 1 / 16, 2), maps),
+        "roi_pool": (lambda maps: own.roi_pool(maps, rois, 7, 1 / 16), maps),
+        "torchvision's roi_pool": (lambda maps: theirs.roi_pool(maps, none, 7, 1 / 16), maps),
+        "multilevel_roi_align": (
+            lambda maps: own.multilevel_roi_align(maps, rois, 7, scales, 2, levels=levels),
+            pyramid,
+        ),
+    }
+    found: dict[str, Callable[[], Any]] = {}
+    for name, (function, given) in calls.items():
+        leaves = (
+            [each.clone().requires_grad_() for each in given]
+            if given is pyramid
+            else [given.clone().requires_grad_()]
+        )
+        at = leaves if given is pyramid else leaves[0]
+        gradient = torch.zeros_like(function(given))
+        found[name] = functools.partial(function, given)
+        found[f"{name} and its gradient"] = functools.partial(
+            gradients_of, function, at, leaves, gradient
+        )
+    return found
+
+
+def gradients_of(function: Callable[..., Any], given: Any, leaves: Any, gradient: Any) -> Any:
+    """Return the gradients of a call."""
+    import torch
+
+    return torch.autograd.grad(function(given), leaves, gradient)
+
+
+def pose_as_of_gpu() -> None:
+    """Let public functions take tensors of the host for those of a GPU, for good."""
+    from roipool.torch import _autograd, _calls, _launches, _library, _small_calls
+    from roipool.torch._families import FAMILIES
+    from roipool.torch._fast_path import FastAverage
+
+    def on_gpu(*tensors: Any) -> str:
+        return "CUDA"
+
+    changed: Any = FastAverage
+    changed.__call__ = FastAverage.on_gpu
+    _calls.result_on_host = lambda *call: None
+    _library.device = lambda tensor: contextlib.nullcontext()
+    _autograd.device_of_plain = _small_calls.device_of_plain = on_gpu
+    for family in FAMILIES.values():
+        for verb in ("average", "average_backward", "maximum", "maximum_backward"):
+            if (verb, "CUDA") in family.kernels:
+                family.kernels[verb, "CUDA"] = getattr(_launches, verb)
 
 
 def small_calls_of_tensors(features: Any, rois: Any) -> dict[str, Callable[[], Any]]:

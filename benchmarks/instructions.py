@@ -78,20 +78,20 @@ def between_marks(call: Callable[[], Any]) -> None:
     os.getppid()
 
 
-def counted(script: str, cases: int, *options: str) -> list[dict[str, int]]:
+def counted(script: str, cases: int, *options: str, work: str = "--work") -> list[dict[str, int]]:
     """Run ``script --work`` under callgrind; return the events between the marks of each case."""
-    texts = profiles(script, *options)
+    texts = profiles(script, *options, work=work)
     if len(texts) != 2 * cases:
         raise RuntimeError(f"valgrind wrote {len(texts)} counts, not {2 * cases}")
     # Events before the first mark and between cases do not count.
     return [events(text) for text in texts[1::2]]
 
 
-def profiles(script: str, *options: str) -> list[str]:
+def profiles(script: str, *options: str, work: str = "--work") -> list[str]:
     """Run ``script --work`` under callgrind on one thread; return what it wrote at each mark."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}", *options]
-        command += [f"--callgrind-out-file={folder}/part", sys.executable, script, "--work"]
+        command += [f"--callgrind-out-file={folder}/part", sys.executable, script, work]
         environment = {
             **os.environ,
             "ROIPOOL_ISA": "avx2",

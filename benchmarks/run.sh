@@ -45,6 +45,7 @@ bench --workload W1a,W3a,W4a,W5a,W6a --threads 2 --peers torchvision,onnxruntime
   "$@" --json "$results/readme.json"
 if command -v valgrind >/dev/null; then
   "$python" benchmarks/traffic.py --json "$results/traffic.json"
+  "$python" benchmarks/traffic.py --parts --json "$results/parts.json"
   "$python" benchmarks/many_cores.py --update
 fi
 "$python" benchmarks/tables.py

@@ -138,6 +138,27 @@ def traffic() -> str:
     return table(header, lines) if lines else NOT_MEASURED
 
 
+def parts() -> str:
+    """Return what misses a small cache with parts of maps for a large one, and for its own."""
+    lines = []
+    for row in rows_of("parts"):
+        large, small = row["bytes_past_second_cache"].values()
+        more = row["instructions"]["512 KiB"] / row["instructions"]["2 MiB"] - 1
+        lines.append(
+            [
+                f"{row['workload']} ({row['code']})" if row["code"] else row["workload"],
+                f"`{row['operation']}`",
+                row["layout"],
+                row["dtype"],
+                *(f"{number(each / 1e6)} MB" for each in (large, small)),
+                *(f"{round(100 * each):+} %" for each in (small / large - 1, more)),
+            ]
+        )
+    sizes = ("parts for 2 MiB", "parts for 512 KiB")
+    header = ("workload", "operation", "layout", "type", *sizes, "bytes", "instructions")
+    return table(header, lines) if lines else NOT_MEASURED
+
+
 def many_cores() -> str:
     """Return the work of calls that are cut for several threads, and their expected speed-up."""
     rows = rows_of("many_cores")
@@ -312,6 +333,7 @@ def main() -> None:
             "alone": alone(),
             "scaling": scaling(),
             "traffic": traffic(),
+            "parts": parts(),
             "many-cores": many_cores(),
             "arm64": arm64(),
         },

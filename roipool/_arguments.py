@@ -385,16 +385,25 @@ def sampling_pair(name: str, value: Any, least: int = 0) -> tuple[int, int]:
 
 
 def _pair(name: str, value: Any, index: Callable[[Any], int] = _index) -> tuple[int, int]:
-    items = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    if len(items) != 2:
+    numbers = items(value, 2)
+    if len(numbers) != 2:
         raise ValueError(f"{name} must be an int or a pair of ints, got {shown(value)}")
-    first, second = items
+    first, second = numbers
     if type(first) is int and type(second) is int:  # the usual ones, at once
         return first, second
     try:
         return index(first), index(second)
     except TypeError:
         raise TypeError(f"{name} must be an int or a pair of ints, got {shown(value)}") from None
+
+
+def items(value: Any, count: int) -> tuple[Any, ...]:
+    """Return the items of a tuple, list or array (n,); of anything else, `count` times itself."""
+    if isinstance(value, (tuple, list)):
+        return tuple(value)
+    if getattr(value, "ndim", 0) == 1 and hasattr(value, "tolist"):
+        return tuple(value.tolist())
+    return (value,) * count
 
 
 def size_triple(name: str, value: Any) -> tuple[int, int, int]:
@@ -425,13 +434,12 @@ def scale_triple(name: str, value: Any) -> tuple[float, float, float]:
 
 
 def _triple(name: str, value: Any, kind: str) -> tuple[Any, Any, Any]:
-    if not isinstance(value, (tuple, list)):
-        return value, value, value
-    if len(value) != 3:
+    numbers = items(value, 3)
+    if len(numbers) != 3:
         raise ValueError(
             f"{name} must be one or three {kind}, (depth, rows, columns), got {shown(value)}"
         )
-    first, second, third = value
+    first, second, third = numbers
     return first, second, third
 
 

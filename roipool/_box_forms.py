@@ -11,27 +11,17 @@ __all__ = ["FORMS", "MAP_FORMS", "NEEDS_VOLUME", "VOLUME_FORMS", "BoxNumbers", "
 
 @dataclass(frozen=True)
 class BoxNumbers:
-    """The meaning of a box's numbers.
+    """The meaning of a box's numbers."""
 
-    Attributes
-    ----------
-    columns : tuple of str
-        Their names; a header or JSON object may list them in any order.
-    corners : callable
-        Converts the numbers, one array each, to x1, y1, x2, y2; for rotated boxes to centre, sides
-        and angle; for boxes of volumes to x1, y1, z1, x2, y2, z2.
-    of_coco : callable, optional
-        Converts COCO's x, y, width and height to the numbers. Without it, the boxes are of volumes.
-    of_last_cell : bool
-        Whether the numbers are fractions of the last row and column, as those of TensorFlow.
-    of_size : bool
-        Whether they are fractions of the size, and a class comes first, as those of YOLO.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # their names; a header or JSON object may list them in any order
+    # Converts the numbers, one array each, to x1, y1, x2, y2; for rotated boxes to centre, sides
+    # and angle; for boxes of volumes to x1, y1, z1, x2, y2, z2.
     corners: Callable[..., tuple[Any, ...]]
+    # Converts COCO's x, y, width and height to the numbers. Without it, the boxes are of volumes.
     of_coco: Callable[[float, float, float, float], list[float]] | None = None
+    # Whether the numbers are fractions of the last row and column, as those of TensorFlow.
     of_last_cell: bool = False
+    # Whether they are fractions of the size, and a class comes first, as those of YOLO.
     of_size: bool = False
 
     @property

@@ -45,8 +45,10 @@ def box_table(name: str, values: Any, columns: tuple[int, ...], form: str = "") 
     if array.ndim == 1 and array.shape[0] == 0:
         array = array.reshape(0, columns[0])
     if array.ndim != 2 or array.shape[1] not in columns:
+        by_image = array.ndim == 3 and len(columns) > 1
+        hint = f"; for the boxes of each image give list({name})" if by_image else ""
         form = form or " or ".join(f"(K, {count})" for count in columns)
-        raise ValueError(f"{name} must have shape {form}; got {tuple(array.shape)}")
+        raise ValueError(f"{name} must have shape {form}; got {tuple(array.shape)}{hint}")
     return array
 
 
@@ -294,38 +296,27 @@ def swap_xy(boxes: Any) -> Any:
 
 
 class Form(NamedTuple):
-    """How a function names its arguments, and how it takes its boxes.
+    """How a function names its arguments, and how it takes its boxes."""
 
-    Attributes
-    ----------
-    boxes, indices, size : str
-        Names of the arguments with one row per box, that name each box's image, and that give the
-        bins of the output.
-    columns : tuple of str
-        The numbers of a box.
-    is_normalised : bool
-        Whether they are parts of the map's sides, rather than image pixels. Then they are y before
-        x, and always have indices of their own.
-    features, grad_output, input_shape : str
-        Names of the maps, of the gradient of pooled values, and of the maps' shape.
-    offsets, mask : str or None
-        Names of the arguments with the offsets of bins, where bins are moved, and with weights of
-        bins.
-    read : callable
-        Returns checked boxes from the arguments `boxes` and `indices`, the number of images, the
-        dtype of the maps, and this form.
-    """
-
+    # Names of the arguments with one row per box, that name each box's image, and that give the
+    # bins of the output.
     boxes: str = "rois"
     indices: str = "batch_indices"
     size: str = "output_size"
-    columns: tuple[str, ...] = ("x1", "y1", "x2", "y2")
+    columns: tuple[str, ...] = ("x1", "y1", "x2", "y2")  # the numbers of a box
+    # Whether they are parts of the map's sides, rather than image pixels. Then they are y before x,
+    # and always have indices of their own.
     is_normalised: bool = False
+    # Names of the maps, of the gradient of pooled values, and of the maps' shape.
     features: str = "features"
     grad_output: str = "grad_output"
     input_shape: str = "input_shape"
+    # Names of the arguments with the offsets of bins, where bins are moved, and with weights of
+    # bins.
     offsets: str | None = None
     mask: str | None = None
+    # Returns checked boxes from the arguments `boxes` and `indices`, the number of images, the
+    # dtype of the maps, and this form.
     read: Callable[[Any, Any, int, np.dtype[Any], Form], Regions] = regions
 
     def numbers(self, size: Sequence[int]) -> int:

@@ -73,12 +73,6 @@ cdef extern from "kernels/cpu/threads.h" namespace "roipool" nogil:
     int swap_thread_limit(int) noexcept
     int limited_threads(int) noexcept
 
-
-cdef extern from "kernels/cpu/forks.h" namespace "roipool" nogil:
-    bint prepare_for_forks() noexcept
-
-
-cdef extern from "kernels/cpu/pool.h" namespace "roipool" nogil:
     cppclass atomic_bool "std::atomic<bool>":
         bint load() noexcept
         void store(bint) noexcept
@@ -203,6 +197,7 @@ cdef extern from "kernels/cpu/interface.h" namespace "roipool" nogil:
     void* handler_for_xla(Status (*)(Call*, int) noexcept nogil) noexcept
     void* handler_for_cuda() noexcept
     void set_cuda_driver(const size_t*) noexcept
+    bint make_forks_safe() noexcept
     int usable_engines(const Engine**)
 
 
@@ -237,7 +232,7 @@ _STORAGE = {
     "float32": float32_storage,
     "float64": float64_storage,
 }
-# Of other types of features, that of pooled values.
+# By types of features; others have the type of pooled values.
 _FEATURE_STORAGE = {
     "uint8": stored_as_uint8,
     "int8": stored_as_int8,
@@ -1533,5 +1528,5 @@ if not instruction_sets():
                       "processor lacks: install it again without that variable")
 use_instruction_set(instruction_sets()[0])
 set_main_thread(threading.main_thread().ident)
-if not prepare_for_forks():
+if not make_forks_safe():
     raise MemoryError("there is no memory for the handlers of forks")

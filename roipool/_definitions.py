@@ -16,82 +16,47 @@ from roipool._dtypes import FLOATS, FLOATS_AND_INTEGERS
 
 
 class Depth(NamedTuple):
-    """The third axis of volumes, whose planes follow each other as the rows of one map.
+    """The third axis of volumes, whose planes follow each other as the rows of one map."""
 
-    Attributes
-    ----------
-    planes : int
-        Of the volumes.
-    bins : int
-        Bins along depth. Those of each follow each other as rows of bins.
-    sampling : int
-        Samples per bin along depth; 0 is adaptive.
-    scale : float
-        Multiplies coordinates along depth to give planes.
-    row_scale : float
-        The scale of rows: `Definition.scale` is that of columns.
-    """
-
-    planes: int
-    bins: int
-    sampling: int
-    scale: float
-    row_scale: float
+    planes: int  # planes of the volumes
+    bins: int  # bins along depth. Those of each follow each other as rows of bins.
+    sampling: int  # samples per bin along depth; 0 is adaptive
+    scale: float  # multiplies coordinates along depth to give planes
+    row_scale: float  # the scale of rows: `Definition.scale` is that of columns
 
 
 class Definition(NamedTuple):
-    """A definition and the options that place its bins and samples.
+    """A definition and the options that place its bins and samples."""
 
-    Attributes
-    ----------
-    name : str
-        A row of ``kernels/definitions.h``.
-    scale : float
-        Multiplies box coordinates to give map cells.
-    sampling : tuple of int
-        Samples per bin, vertically and horizontally; 0 is adaptive.
-    aligned : bool
-        Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``; of crops, whether samples
-        outside the map are those at its edge.
-    angle_scale : float
-        Multiplies a box's angle to give radians, counter-clockwise.
-    offset_factor : float
-        Multiplies the offset of a bin to give the share of the box's side by which it is moved; of
-        ``garden_crop``, the share of a bin at which its one sample lies.
-    group_size : tuple of int
-        Groups of bins, down and across, of which each is pooled from channels of its own; 0: as
-        many as bins. (1, 1): not position-sensitive.
-    """
-
-    name: str
-    scale: float = 1.0
+    name: str  # a row of ``kernels/definitions.h``
+    scale: float = 1.0  # multiplies box coordinates to give map cells
+    # Samples per bin, vertically and horizontally; 0 is adaptive.
     sampling: tuple[int, int] = (0, 0)
+    # Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``; of crops, whether samples
+    # outside the map are those at its edge.
     aligned: bool = False
-    angle_scale: float = 1.0
+    angle_scale: float = 1.0  # multiplies a box's angle to give radians, counter-clockwise
+    # Multiplies the offset of a bin to give the share of the box's side by which it is moved; of
+    # ``garden_crop``, the share of a bin at which its one sample lies.
     offset_factor: float = 1.0
+    # Groups of bins, down and across, of which each is pooled from channels of its own; 0: as many
+    # as bins. (1, 1): not position-sensitive.
     group_size: tuple[int, int] = (1, 1)
     depth: Depth | None = None
 
 
 class Traits(NamedTuple):
-    """Traits of a definition that engines need before they evaluate it: its row in the header.
+    """Traits of a definition that engines need before they evaluate it: its row in the header."""
 
-    Attributes
-    ----------
-    kind : {"grid", "cells", "steps", "crop", "filter", "moved", "points"}
-        How its samples lie: on a regular grid in each bin; on every cell of a bin; one cell apart
-        from the bin's start; one to a bin; on every cell around it, where neighbouring bins
-        overlap; on a grid in each bin, which is moved by an offset of its own; or anywhere, so
-        that rows and columns cannot be planned apart.
-    samples_per_ratio : int
-        Of a grid: samples of a bin along one axis for each of the sampling ratio.
-    max_per_cell : int
-        Samples along one axis for each map cell at most, where neither a sampling ratio nor the
-        number of bins says how many there are.
-    """
-
+    # Places of its samples: "grid", a regular grid in each bin; "cells", every cell of a bin;
+    # "steps", one cell apart from the bin's start; "crop", one to a bin; "filter", every cell
+    # around it, where neighbouring bins overlap; "moved", a grid that an offset moves; "points",
+    # anywhere, so that rows and columns cannot be planned apart.
     kind: str
+    # Samples of a bin along one axis of a grid, for each of the sampling ratio.
     samples_per_ratio: int
+    # Samples along one axis for each map cell at most, where neither a sampling ratio nor the
+    # number of bins says how many there are.
     max_per_cell: int
 
 
@@ -107,25 +72,15 @@ BACKWARD_ONLY = frozenset(name for name in TRAITS if name.endswith("_gather"))
 
 
 class Variant(NamedTuple):
-    """One of the things that an operation can compute.
+    """One of the things that an operation can compute."""
 
-    Attributes
-    ----------
-    definition : str
-        The definition of its forward.
-    options : mapping
-        The arguments that choose it.
-    has_argmax : bool
-        Whether it is a maximum: then the forward takes ``return_argmax``, and the backward needs
-        the argmax. Otherwise it is an average, linear in the features.
-    by_boxes, by_offsets : str or None
-        The definitions of its gradients with respect to the boxes, and to the offsets of bins,
-        where it has them.
-    """
-
-    definition: str
-    options: Mapping[str, Any] = {}
+    definition: str  # the definition of its forward
+    options: Mapping[str, Any] = {}  # the arguments that choose it
+    # Whether it is a maximum: then the forward takes ``return_argmax``, and the backward needs the
+    # argmax. Otherwise it is an average, linear in the features.
     has_argmax: bool = False
+    # The definitions of its gradients with respect to the boxes, and to the offsets of bins, where
+    # it has them.
     by_boxes: str | None = None
     by_offsets: str | None = None
 
@@ -148,30 +103,17 @@ class Variant(NamedTuple):
 class Op:
     """One operation: its public functions by name, and the names of their arguments.
 
-    Attributes
-    ----------
-    forward, backward : str
-        Public functions: pooled values, and the gradient with respect to the features.
-    backward_boxes : str or None
-        The gradient with respect to the boxes.
-    variants : mapping of str to Variant
-        What it can compute, by a name for people.
-    form : Form
-        How it names its arguments and takes its boxes; some attributes are attributes here, too.
-    placing : tuple of str
-        The other arguments that place bins and samples; forward and gradients share them.
-    filling : str or None
-        The argument that gives the value of bins outside the map; the gradients lack it.
-    dtypes : tuple of str
-        Types of features that its forward takes.
+    Some fields of its form are attributes here, too.
     """
 
-    forward: str
-    variants: Mapping[str, Variant]
+    forward: str  # the public function that returns pooled values
+    variants: Mapping[str, Variant]  # what it can compute, by a name for people
+    # The other arguments that place bins and samples; forward and gradients share them.
     placing: tuple[str, ...] = ("spatial_scale",)
     form: Form = CORNERS
+    # The argument with the value of bins outside the map, which the gradients lack.
     filling: str | None = None
-    dtypes: tuple[str, ...] = FLOATS
+    dtypes: tuple[str, ...] = FLOATS  # types of features that its forward takes
 
     @property
     def backward(self) -> str:

@@ -5,7 +5,7 @@ defined, so that ``help`` and the site show every parameter. A parameter is desc
 
 1. the function itself or, where that says "As in :func:`other`.", the other function;
 2. for a gradient, `_Texts.of_gradients`, then its forward;
-3. for a framework's function, `_Texts.parameters`.
+3. what others share: `_Texts.parameters` and, for an operation, `roi_align`.
 
 A section "Returns" that is left out is the common one; the section "Raises" has the common errors
 after those of the function itself.
@@ -25,29 +25,34 @@ _TITLES = ("Parameters", "Returns", "Raises", "See Also", "Notes", "Examples")
 _SECTION = re.compile(r"^([A-Z][\w ]*)\n-{3,}\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*)( : .+)?\n((?: .*\n|\n)*)", re.MULTILINE)
 _ELSEWHERE = re.compile(r"\s*As in :func:`(\w+)`\.\s*")
+# The operation that describes parameters of all.
+_MAIN = "roi_align"
 # Endings of the argument of a gradient that is the shape of its result.
-_SHAPES = ("_shape", "_size")
+_SHAPES = ("_shape", "image_size")
 
 
 class _Texts(NamedTuple):
-    """What the functions of a package share.
+    """What the functions of a package share."""
 
-    Attributes
-    ----------
-    parameters, of_gradients : str
-        Descriptions of parameters, also of those that only gradients have.
-    returned, returned_by_gradients : str
-        Sections "Returns".
-    """
-
+    # Descriptions of parameters, also of those that only gradients have.
     parameters: str
     of_gradients: str
+    # Sections "Returns".
     returned: str
     returned_by_gradients: str
+    returned_by_box_gradients: str
 
 
 _OPERATIONS = _Texts(
-    parameters="",
+    parameters="""\
+features : ndarray
+    Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
+    ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
+group_size : int or pair of int
+    Groups of bins, (down, across); 0: as many as bins.
+gamma : float
+    Multiplies offsets: with 0.1, an offset of 1 moves a bin by a tenth of the box.
+""",
     of_gradients="""\
 grad_output : ndarray
     Gradient of the pooled values, shape (K, C, rows, columns) or (K, rows, columns, C);
@@ -65,7 +70,13 @@ ndarray
     Shape `{shape}`, in {gradient}'s dtype, summed in float32 (float64 for float64). Bitwise the
     same for any number of threads.
 """,
+    returned_by_box_gradients="""\
+ndarray
+    Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
+    else float32. If `rois` is a sequence, the rows of its arrays follow each other.
+""",
 )
+
 
 _FRAMEWORKS = _Texts(
     parameters="""\
@@ -110,6 +121,7 @@ ndarray
 ndarray
     The gradient, of shape `{shape}`.
 """,
+    returned_by_box_gradients="",
 )
 
 _RAISED = """\
@@ -178,6 +190,8 @@ def _sources(
         yield _entries(texts.of_gradients)
         yield _parameters(forward)
     yield _entries(texts.parameters)
+    if texts is _OPERATIONS and function.__name__ != _MAIN:
+        yield _parameters(_named(function, _MAIN))
 
 
 def _described(named: list[str], sources: Iterator[Mapping[str, _Entry]]) -> Iterator[str]:
@@ -200,9 +214,11 @@ def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _returned(named: list[str], texts: _Texts) -> str:
-    """Return the result of a gradient that has the shape that an argument says."""
+    """Return the result of a gradient: of the shape that an argument says, or of the boxes."""
     shapes = [name for name in named if name.endswith(_SHAPES)]
-    return texts.returned_by_gradients.format(shape=shapes[0], gradient=named[0]) if shapes else ""
+    if not shapes:
+        return texts.returned_by_box_gradients
+    return texts.returned_by_gradients.format(shape=shapes[0], gradient=named[0])
 
 
 def _raised(named: list[str], texts: _Texts) -> str:

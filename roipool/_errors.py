@@ -11,7 +11,7 @@ def shown(value: Any) -> str:
     """Return how a message shows a value: its ``repr``, shortened."""
     try:
         return shortened(repr(value))
-    except Exception:  # noqa: BLE001 - a value's own, or an int of thousands of digits
+    except Exception:  # noqa: BLE001 - a `__repr__` may raise anything, an int may be too long
         return f"a value of type {type(value).__name__}"
 
 

@@ -24,7 +24,7 @@ from roipool import _dlpack, _docstrings
 from roipool._arrays import LIBRARY_OF, NUMPY
 from roipool._cpu import KeptCalls
 from roipool._errors import kind_of
-from roipool._kept import CallsOnGpu, compute_and_keep
+from roipool._kept import SmallCalls, compute_and_keep
 
 # Where the types of a library's arrays are defined, and the package here that serves them.
 _PACKAGES = {
@@ -76,7 +76,7 @@ def _by_front_end(
 ) -> Function:
     kept = KeptCalls()
     _docstrings.complete(function)
-    on_gpu = CallsOnGpu(function)
+    on_gpu = SmallCalls(function)
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:

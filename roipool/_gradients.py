@@ -37,23 +37,14 @@ _WITH_RESULTS = "return_argmax"
 
 
 class Published(NamedTuple):
-    """How the gradients of a function are called.
+    """How the gradients of a function are called."""
 
-    Attributes
-    ----------
-    function : callable
-        The forward.
-    returns : tuple of str
-        The names of its results after the first, which are arguments of the gradient.
-    when : mapping
-        The options for which gradients are published functions; for others they are derivatives.
-    fixed : mapping
-        Options of gradients that are not those of the forward, by the names of gradients.
-    """
-
-    function: Function
+    function: Function  # the forward
+    # The names of its results after the first, which are arguments of the gradient.
     returns: tuple[str, ...]
+    # The options for which gradients are published functions; for others they are derivatives.
     when: Mapping[str, Any]
+    # Options of gradients that are not those of the forward, by the names of gradients.
     fixed: Mapping[str, Mapping[str, Any]]
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PublishedCall:

@@ -61,8 +61,17 @@ def _are_same(given: Any, other: Any) -> bool:
     return len(given) == len(other) and all(map(is_, given, other))
 
 
-class CallsOnGpu:
-    """Calls of a function on CuPy arrays; small ones skip all checks: ``roipool._cuda.kept``.
+class SmallCalls:
+    """Calls of a function on CuPy arrays, or on tensors; small ones skip all checks.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+    compute : callable, optional
+        What computes calls that are not small; by default the function.
+    prepare : callable, optional
+        Returns what computes small calls: by default, those on CuPy arrays (``_cuda.kept``).
 
     Attributes
     ----------
@@ -70,8 +79,14 @@ class CallsOnGpu:
         The small ones.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self.kept = function, KeptCalls()
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        compute: Callable[..., Any] | None = None,
+        prepare: Callable[[Computed], Any] | None = None,
+    ) -> None:
+        self._compute, self._prepare = compute or function, prepare or small_call_on_gpu
+        self.kept = KeptCalls()
         _, _, *others = (*inspect.signature(function).parameters, "", "")
         self._takes_shapes = others[0].startswith("input_shape") and ".ops." in function.__module__
 
@@ -80,7 +95,7 @@ class CallsOnGpu:
 
         Neither levels nor the shapes of maps are options: another call may have others.
         """
-        function, given, options = self._function, args, kwargs
+        given, options = args, kwargs
         levels, shapes = kwargs.get("levels"), None
         if levels is not None:
             options = {name: value for name, value in kwargs.items() if name != "levels"}
@@ -93,9 +108,9 @@ class CallsOnGpu:
                 return result
 
         def general(*_: Any, **__: Any) -> Any:
-            return function(*args, **kwargs)
+            return self._compute(*args, **kwargs)
 
-        return compute_and_keep(general, self.kept, given, options, small_call_on_gpu)[0]
+        return compute_and_keep(general, self.kept, given, options, self._prepare)[0]
 
 
 def small_call_on_gpu(computed: Computed) -> Any:

@@ -1,6 +1,6 @@
-"""One call on arrays of NumPy or CuPy, from its request to an engine's answer.
+"""One call on arrays of any library, from its arguments to the result.
 
-PyTorch's and JAX's front ends call engines with the same requests.
+An engine fills arrays of NumPy and CuPy; the verbs of PyTorch, JAX and Dask return results.
 """
 
 from __future__ import annotations
@@ -210,14 +210,14 @@ class Call:
         """Tell who keeps calls how this one was computed.
 
         Others can be computed like a call for boxes as the caller gave them, in one table; on a
-        host, on one map.
+        host, or of tensors, on one map, or on a GPU also on several.
         """
         form, arrays, own = self._form, self._arrays, self._given_regions
         if self._dtype is not None or arrays.get("out") is not None:
             return
         how = _boxes.TABLE_READERS.get(form.read)
         is_as_given = how is not None and own is not None and regions.boxes is own.boxes
-        is_on_gpu = self.verbs is None and self._device is not None
+        is_on_gpu = self._device is not None and (self.verbs is None or bool(pooling.scales))
         is_alike = is_as_given and (is_on_gpu or (regions is own and is_kept(pooling)))
         first = form.features if shapes is None else form.grad_output
         names = (first, form.boxes, "levels")
@@ -245,17 +245,18 @@ class Call:
         demand that compute it again. `cuts` is an argument of the verbs of a library with small
         calls.
         """
-        if not LAST.is_asked_for or regions is not self._given_regions:
+        own = self._given_regions
+        if not LAST.is_asked_for or own is None or regions.boxes is not own.boxes:
             return regions, {}
         table, how = self._arrays[self._form.boxes], _boxes.TABLE_READERS.get(self._form.read)
-        if how is None:
+        is_on_gpu = self._device is not None and bool(pooling.scales)
+        if how is None or not (is_on_gpu or (regions is own and is_kept(pooling))):
             return regions, {}
-        if not is_kept(pooling) or LIBRARY_OF[type(table)] is not self.library:
+        if LIBRARY_OF[type(table)] is not self.library:
             return regions, {}
-        is_whole = tuple(table.shape[1:]) == (len(self._form.columns) + 1,)
-        return (
-            (Regions(table, None), {"cuts": how.get("cuts", False)}) if is_whole else (regions, {})
-        )
+        if tuple(table.shape[1:]) != (len(self._form.columns) + 1,):
+            return regions, {}
+        return Regions(table, None, regions.levels), {"cuts": how.get("cuts", False)}
 
     def _owned(self, regions: Regions) -> Regions:
         """Return regions as arrays of the call's library: those of an empty list are NumPy's."""

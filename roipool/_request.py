@@ -15,23 +15,13 @@ from roipool._layout import Layout, Shape4, channels, groups_of_bins, height_wid
 
 
 class MaxRules(NamedTuple):
-    """The options of a maximum.
+    """The options of a maximum."""
 
-    Attributes
-    ----------
-    lowest : float
-        Where the running maximum starts.
-    argmax_is_cell : bool
-        Whether argmax is the cell ``y * W + x`` rather than the index of a sample in its bin.
-    outside_is_zero : bool
-        Whether a sample outside the map takes part, as 0.
-    nan_restarts : bool
-        Whether a NaN replaces the maximum, and the next sample replaces the NaN.
-    """
-
-    lowest: float = -np.inf
+    lowest: float = -np.inf  # start of the running maximum
+    # Whether argmax is the cell ``y * W + x`` rather than the index of a sample in its bin.
     argmax_is_cell: bool = False
-    outside_is_zero: bool = False
+    outside_is_zero: bool = False  # whether a sample outside the map takes part, as 0
+    # Whether a NaN replaces the maximum, and the next sample replaces the NaN.
     nan_restarts: bool = False
 
 
@@ -39,29 +29,14 @@ DEFAULT_RULES = MaxRules()
 
 
 class Pooling(NamedTuple):
-    """All arguments of an engine besides arrays.
+    """All arguments of an engine besides arrays."""
 
-    Attributes
-    ----------
-    definition : Definition
-        Where bins and samples lie.
-    output_size : tuple of int
-        Bins: rows and columns.
-    layout : str
-        "NCHW" or "NHWC", of features and pooled values.
-    empty_value : float
-        Of a bin that has nothing to pool.
-    rules : MaxRules
-        Of a maximum.
-    scales : tuple of float
-        Of a pyramid: the scale of each map, instead of the definition's; otherwise empty.
-    """
-
-    definition: Definition
-    output_size: tuple[int, int]
-    layout: Layout = "NCHW"
-    empty_value: float = 0.0
-    rules: MaxRules = DEFAULT_RULES
+    definition: Definition  # places of bins and samples
+    output_size: tuple[int, int]  # bins: rows and columns
+    layout: Layout = "NCHW"  # "NCHW" or "NHWC", of features and pooled values
+    empty_value: float = 0.0  # value of a bin that has nothing to pool
+    rules: MaxRules = DEFAULT_RULES  # rules of a maximum
+    # Scales of the maps of a pyramid, instead of the definition's; otherwise empty.
     scales: tuple[float, ...] = ()
 
     @property
@@ -76,43 +51,20 @@ class Pooling(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """How a call was computed: an average or a maximum of the caller's arrays, or its gradient.
+    """How a call was computed: an average or a maximum of the caller's arrays, or its gradient."""
 
-    Attributes
-    ----------
-    results : tuple
-        Pooled values and argmax, or the gradient.
-    given : tuple
-        The maps or the gradient of pooled values, the boxes, and their levels if they have any, as
-        the caller gave them.
-    indices : ndarray or None
-        The batch indices beside boxes, as the caller gave them.
-    pooling : Pooling
-        The request.
-    columns : int
-        Numbers of a box.
-    shapes : tuple of tuple of int or None
-        The shapes of the maps, of a gradient.
-    kind : mapping
-        The other arguments of `PreparedCall`.
-    maps : sequence of ndarray
-        The maps of a forward, as the engine read them.
-    regions : Regions
-        The boxes as the engine read them.
-    is_kept : bool
-        Whether others can be computed like it: see ``roipool._kept``.
-    """
-
-    results: tuple[Any, ...]
+    results: tuple[Any, ...]  # pooled values and argmax, or the gradient
+    # The maps or the gradient of pooled values, the boxes, and their levels if they have any, as
+    # the caller gave them.
     given: tuple[Any, ...]
-    indices: Any
-    pooling: Pooling
-    columns: int
-    shapes: tuple[Shape4, ...] | None
-    kind: dict[str, bool]
-    maps: Sequence[Any]
-    regions: Regions
-    is_kept: bool
+    indices: Any  # batch indices beside boxes, as the caller gave them, or None
+    pooling: Pooling  # the request
+    columns: int  # numbers of a box
+    shapes: tuple[Shape4, ...] | None  # the shapes of the maps, of a gradient
+    kind: dict[str, bool]  # the other arguments of `PreparedCall`
+    maps: Sequence[Any]  # the maps of a forward, as the engine read them
+    regions: Regions  # the boxes as the engine read them
+    is_kept: bool  # whether others can be computed like it: see ``roipool._kept``
 
 
 class _Last(threading.local):

@@ -26,6 +26,7 @@ class Environment(NamedTuple):
     num_threads: int | None = None
     cache_mib: int | None = None
     instruction_set: str | None = None
+    cuda_cache: str | None = None
 
 
 def read_environment(variables: Mapping[str, str]) -> Environment:
@@ -39,6 +40,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         num_threads=_whole_number(variables, "ROIPOOL_NUM_THREADS", 1, _cpu.MAX_THREADS),
         cache_mib=_whole_number(variables, "ROIPOOL_CACHE_MIB", 0, MAX_CACHE_MIB),
         instruction_set=name,
+        cuda_cache=variables.get("ROIPOOL_CUDA_CACHE_DIR") or None,
     )
 
 
@@ -73,6 +75,11 @@ def check_environment() -> None:
     """
     if _environment_error is not None:
         raise ValueError(_environment_error)
+
+
+def cuda_cache() -> str | None:
+    """Return the folder of machine code for GPUs, if the environment names one."""
+    return _environment.cuda_cache
 
 
 # ---- Threads

@@ -33,7 +33,7 @@ def place(
     planes: int,
     bins: int,
 ) -> Definition:
-    """Return ROI align of volumes with so many planes, from checked options, by axis."""
+    """Return the definition of ROI align for volumes, from checked options of each axis."""
     deep_scale, row_scale, scale = spatial_scale
     deep_sampling, *sampling = sampling_ratio
     depth = Depth(planes, bins, deep_sampling, deep_scale, row_scale)
@@ -47,7 +47,7 @@ class VolumeCall(Call):
     Parameters
     ----------
     layout : {"NCDHW", "NDHWC"}
-        Of the volumes, not checked.
+        Axes of the volumes, not checked.
     options : tuple
         The arguments `spatial_scale`, `sampling_ratio` and `aligned`, not checked.
     form : Form
@@ -118,7 +118,7 @@ class VolumeCall(Call):
         return self._mergeable(check.volumes(name, self._arrays[name], self._layout, dtypes))
 
     def _mergeable(self, volumes: Array) -> Array:
-        """Return volumes that lie in memory as maps do which the library's engine reads."""
+        """Return volumes in the memory layout of maps that the library's engine reads."""
         is_read = self.library is NUMPY or self.verbs is not None
         return volumes if is_read else self.library.xp().ascontiguousarray(volumes)
 

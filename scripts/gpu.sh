@@ -3,12 +3,13 @@
 #
 #   scripts/gpu.sh [--seconds N] [FOLDER [tests|bench|sanitize|everything|all]]
 #
-# --seconds N ends after N seconds. Steps come in the order of their worth: rows of docs/gpu.md that are
-# older than their kernels, then as below. A step has no more time than is left, and is left out where
-# little is; steps.json says which.
+# --seconds N ends after N seconds. Steps come in the order of their worth, as below; the rows of
+# docs/gpu.md that are wanted most are measured before the others. A step has no more time than is
+# left, and is left out where little is; steps.json says which.
 #
-# tests:      "roipool verify --backend cuda", and the tests marked gpu
-# bench:      times roipool beside torchvision's CUDA operators, where it is installed
+# tests:      the tests marked gpu, those of JAX first, and "roipool verify --backend cuda"
+# bench:      times roipool beside torchvision's CUDA operators, where it is installed: whole calls,
+#             then kernels
 # sanitize:   runs every kernel on small inputs under compute-sanitizer's memcheck and racecheck
 # everything: "roipool verify --backend cuda --everything"
 # all:        all of it, in this order (the default)
@@ -19,11 +20,12 @@
 # not stop the others, but the script then fails at its end.
 # PYTHON names the interpreter (default python3); it needs setuptools, Cython, NumPy and CuPy, and
 # pytest for the tests. Tests that need more (ml_dtypes) are skipped where it is missing.
-# BENCH_OPTIONS is added to the options of benchmarks/bench.py.
+# BENCH_OPTIONS is added to the options of benchmarks/bench.py, CALLS_OPTIONS to those of gpu_calls.py.
 #
 # On an H200 beside 16 cores (2026-11-26) steps took so many seconds: build 20 to 30, verify 40, tests
 # 130, exercise 30, memcheck and racecheck 60 to 80 each, verify-everything 75, and of bench 12 for each
-# operation of a workload, mostly of the host. tests/emulator/rehearse.sh runs all stages without a GPU.
+# operation of a workload, mostly of the host; jax and calls have not run on a GPU, and may take 60 and
+# 30. tests/emulator/rehearse.sh runs all stages without a GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -128,13 +130,19 @@ build() {
 
 run_tests() {
   local workers=() folders=(tests/ops tests/compat tests/cuda tests/verification)
+  # Without a device the tests must fail, not be skipped.
+  local pytest=("$PYTHON" -m pytest -q -m gpu -W default --continue-on-collection-errors
+    -p no:cacheprovider --durations=10)
+  folders+=(tests/cli/test_volumes.py tests/front_ends/test_random_calls.py)
   if ! lacks xdist; then workers=(-n 12); fi
   if ! lacks torch; then folders+=(tests/front_ends/test_torch_gpu.py); fi
-  if ! lacks jax; then folders+=(tests/front_ends/test_jax_gpu.py); fi
-  step verify 100 "$PYTHON" -m roipool verify --backend cuda || true
-  # Without a device the tests must fail, not be skipped.
-  step tests 360 "$PYTHON" -m pytest -q -m gpu -W default --continue-on-collection-errors \
-    -p no:cacheprovider --durations=10 "${workers[@]}" "${folders[@]}" || true
+  # JAX would take three quarters of the GPU's memory.
+  if ! lacks jax; then
+    step jax 120 env XLA_PYTHON_CLIENT_PREALLOCATE=false "${pytest[@]}" \
+      tests/front_ends/test_jax_gpu.py || true
+  fi
+  step tests 260 "${pytest[@]}" "${workers[@]}" "${folders[@]}" || true
+  step verify 80 "$PYTHON" -m roipool verify --backend cuda || true
 }
 
 run_everything() {
@@ -157,7 +165,14 @@ run_sanitizer() {
   done
 }
 
-# The rows of docs/gpu.md that are older than their kernels, before everything else.
+# Whole calls on tensors, with what the host takes for them.
+run_calls() {
+  if lacks torchvision; then return 0; fi
+  # shellcheck disable=SC2086 # several options
+  step calls 90 "$PYTHON" benchmarks/gpu_calls.py ${CALLS_OPTIONS:-} --json "$folder/calls.json" || true
+}
+
+# The rows of docs/gpu.md that are wanted most, before the others.
 run_first_bench() {
   local bench=("$PYTHON" benchmarks/bench.py --backend cuda --repeat 3)
   # shellcheck disable=SC2206 # several options
@@ -170,8 +185,8 @@ run_bench() {
   local bench=("$PYTHON" benchmarks/bench.py --backend cuda --repeat 5)
   # shellcheck disable=SC2206 # several options
   bench+=(${BENCH_OPTIONS:-})
-  step bench 360 "${bench[@]}" --workload 'W*' --peers torchvision,mmcv --json "$folder/bench.json" || true
-  step bench-float16 110 "${bench[@]}" --workload W1a,W3a,W5a --dtype float16 --peers torchvision \
+  step bench 300 "${bench[@]}" --workload 'W*' --peers torchvision,mmcv --json "$folder/bench.json" || true
+  step bench-float16 70 "${bench[@]}" --workload W1a,W3a,W5a --dtype float16 --peers torchvision \
     --json "$folder/bench-float16.json" || true
 }
 
@@ -195,11 +210,14 @@ main() {
   folder=${1:-benchmarks/results-$device-$(date -u +%F)}
   mkdir -p "$folder"
   build
-  if [ "$budget" -gt 0 ]; then
-    case $stage in bench | all) run_first_bench ;; esac
-  fi
   case $stage in tests | all) run_tests ;; esac
-  case $stage in bench | all) run_bench ;; esac
+  case $stage in
+    bench | all)
+      run_calls
+      if [ "$budget" -gt 0 ]; then run_first_bench; fi
+      run_bench
+      ;;
+  esac
   case $stage in sanitize | all) run_sanitizer ;; esac
   case $stage in everything | all) run_everything ;; esac
   printf '\n%s: %s of the steps failed; %s\n' "$device" "$failures" "$folder/steps.json"

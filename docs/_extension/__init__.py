@@ -7,6 +7,7 @@ function of that name in `making` returns replaces.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,20 @@ def add_markdown(app: Any, error: Exception | None) -> None:
     if error is not None or app.builder.format != "html":
         return
     lines = [f"# {app.config.project}", "", f"> {roipool.__doc__.partition(chr(10))[0]}", ""]
-    for name in sorted(app.env.found_docs - {"404"}):
+    for name in in_order(app.env.toctree_includes, "index"):
         source = Path(app.env.doc2path(name))
         target = Path(app.outdir, f"{name}.md")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(make(source.read_text(), source.parent, Path(app.srcdir)))
         lines.append(f"- [{app.env.titles[name].astext()}]({name}.md)")
     Path(app.outdir, "llms.txt").write_text("\n".join(lines) + "\n")
+
+
+def in_order(trees: dict[str, list[str]], page: str) -> Iterator[str]:
+    """Yield a page and those below it, as the sidebar lists them."""
+    yield page
+    for each in trees.get(page, []):
+        yield from in_order(trees, each)
 
 
 def read_page(app: Any, page: str, content: list[str]) -> None:

@@ -22,27 +22,15 @@ Array: TypeAlias = Any  # of any library: functions say more to users with `Arra
 
 
 class Library(Protocol):
-    """Functions that roipool needs for the arrays of a library. `dtype` is always a NumPy dtype.
+    """Functions that roipool needs for the arrays of a library. `dtype` is always a NumPy dtype."""
 
-    Attributes
-    ----------
-    engine : module or None
-        What fills its arrays: see ``roipool._engines.Engine``. None for a library whose arrays are
-        traced or differentiated: then `verbs` returns results.
-    verbs : Verbs or None
-        What computes results of such a library: see ``roipool._engines.Verbs``.
-    array : str
-        What its arrays are called, for messages.
-    to_float32 : str
-        What converts an array to float32, written after its name, for messages.
-    beside : tuple of type
-        Of a library with `verbs`: what may follow an array in the place of another.
-    """
-
+    # What fills its arrays: see ``roipool._engines.Engine``. None for a library whose arrays are
+    # traced or differentiated: then `verbs` returns results.
     engine: Any
-    verbs: Any
-    array: str
-    to_float32: str
+    verbs: Any  # what computes results of such a library: see ``roipool._engines.Verbs``
+    array: str  # name of its arrays, for messages
+    to_float32: str  # code behind an array that converts it to float32, for messages
+    # Types that may stand beside an array of a library with `verbs`, in the place of another.
     beside: tuple[type, ...]
 
     def dtype(self, array: Any) -> np.dtype[Any]:

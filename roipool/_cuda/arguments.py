@@ -145,7 +145,7 @@ STORAGE = {
     "float32": "float",
     "float64": "double",
 }
-# Of other types of features, that of pooled values.
+# By types of features; others have the type of pooled values.
 FEATURE_STORAGE = {
     "uint8": "unsigned char",
     "int8": "signed char",

@@ -8,9 +8,9 @@ from functools import cache
 from typing import NamedTuple
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-# Those that queue a kernel, and zeros.
+# The functions that launch a kernel, and that set memory to zero.
 NAMES = ("cuLaunchKernel", "cuMemsetD8Async")
-# Those that programs of XLA call, in the order of `Driver` in kernels/cpu/xla_cuda.h.
+# The functions that programs of XLA call, in the order of `Driver` in kernels/cpu/xla_cuda.h.
 FUNCTIONS = (
     "cuGetErrorString",
     "cuCtxGetCurrent",
@@ -49,17 +49,10 @@ LEAST_CAPABILITY = 70  # compute capability, times ten: kernels need __match_any
 
 
 class Gpu(NamedTuple):
-    """What kernels and their launches depend on.
+    """What kernels and their launches depend on."""
 
-    Attributes
-    ----------
-    capability : int
-        Compute capability, times ten.
-    multiprocessor_bytes, block_bytes : int
-        Shared memory of a multiprocessor, and the most that a block may have.
-    """
-
-    capability: int
+    capability: int  # compute capability, times ten
+    # Shared memory of a multiprocessor, and the most that a block may have.
     multiprocessor_bytes: int
     block_bytes: int
 

@@ -35,50 +35,29 @@ VECTOR_BYTES = 16  # that kernels read at once of NHWC maps
 NO_BOXES = Definition("roi_pool")  # of a gradient that reads none: any will do
 
 
-class Table(NamedTuple):
-    """How boxes lie in memory: the types of numbers, and bytes between them.
+class BoxLayout(NamedTuple):
+    """How boxes lie in memory: the types of numbers, and bytes between them."""
 
-    Attributes
-    ----------
-    coordinates, images : dtype
-        Types of the numbers of boxes, and of their batch indices.
-    strides : tuple of int
-        From one box to the next, and from one number of a box to the next.
-    image_stride : int
-        From one batch index to the next.
-    cuts : bool
-        Whether batch indices are cut to whole numbers.
-    """
-
+    # Types of the numbers of boxes, and of their batch indices.
     coordinates: np.dtype[Any]
     images: np.dtype[Any]
-    strides: tuple[int, int]
-    image_stride: int
-    cuts: bool = False
+    strides: tuple[int, int]  # bytes from a box to the next, and from a number of a box to the next
+    image_stride: int  # bytes from a batch index to the next
+    cuts: bool = False  # whether batch indices are cut to whole numbers
 
 
-def table_of(dtype: np.dtype[Any], columns: int, *, cuts: bool = False) -> Table:
+def table_of(dtype: np.dtype[Any], columns: int, *, cuts: bool = False) -> BoxLayout:
     """Return how a table in C order lies: rows of a batch index and `columns` numbers."""
     step = dtype.itemsize
-    return Table(dtype, dtype, (step * (columns + 1), step), step * (columns + 1), cuts)
+    return BoxLayout(dtype, dtype, (step * (columns + 1), step), step * (columns + 1), cuts)
 
 
-Kind = tuple[np.dtype[Any], Table]  # of maps and of boxes
+Kind = tuple[np.dtype[Any], BoxLayout]  # of maps and of boxes
 FOUR_SIZES = [int] * 4  # types of a shape
 
 
 class KeptVerb:
-    """The launches of a function of the engine for one request, whatever the sizes of arrays.
-
-    Parameters
-    ----------
-    verb : str
-        The name of the function.
-    pooling : Pooling
-        The request.
-    argmax : dtype, optional
-        The type of an argmax that is computed or read.
-    """
+    """The launches of a function of the engine for one request, whatever the sizes of arrays."""
 
     def __init__(self, verb: str, pooling: Pooling, argmax: np.dtype[Any] | None = None) -> None:
         self.is_bare = verb == "maximum_backward" and needs_no_boxes(pooling)
@@ -182,13 +161,7 @@ def kernel_of(config: launch.LaunchConfig, gpu: int) -> tuple[int, ...] | None:
 
 
 class DeviceCall:
-    """Computes calls with the options of an earlier one, for boxes in one table.
-
-    Parameters
-    ----------
-    computed : Computed
-        The earlier call.
-    """
+    """Computes calls with the options of an earlier one, for boxes in one table."""
 
     def __init__(self, computed: Computed) -> None:
         pooling, kind = computed.pooling, computed.kind

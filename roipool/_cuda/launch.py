@@ -78,7 +78,7 @@ BYTES_OF_REGION, BYTES_OF_MOVED_REGION = 160, 256
 
 
 def bytes_of_head(sizes: Sizes) -> int:
-    """Return the bytes of what a plan has of each axis as a whole, and of the box's image."""
+    """Return the bytes of a plan apart from bins and entries: per axis, and the box's image."""
     return 48 if sizes.is_of_volumes else 32
 
 
@@ -203,7 +203,7 @@ FILES_BY_BOX = ("average_forward", "maximum_forward", "points_forward", "argmax_
 def config_of(
     sizes: Sizes, file: str, name: str, call: CallArguments, grid: Grid, **defines: str | int
 ) -> LaunchConfig:
-    """Return the launch of a kernel; more `defines` than every text has go along."""
+    """Return the launch of a kernel, whose text also gets these `defines`."""
     texts: dict[str, str | int] = {
         "storage": STORAGE[dtype_name(sizes.dtype)],
         "definition": sizes.pooling.definition.name,
@@ -282,9 +282,9 @@ def planned_before(
     capacity: Capacity = plan_capacity,
     **defines: str | int,
 ) -> Launches:
-    """Return the launches of a planning of all boxes, a block for each, and of an engine."""
+    """Return the launch that plans all boxes, one per block, and that of the engine."""
     call = with_plan(call, kind, sizes, capacity)
-    # Bins are planned by one thread each; of entries, which are copied, there are more.
+    # One thread plans a bin; its entries, of which there are more, are copied by all threads.
     threads = min(up(2 * (call.rows.bins + call.columns.bins), WARP), THREADS)
     head = bytes_of_head(sizes)
     shared = head + call.plan_bytes
@@ -324,7 +324,7 @@ def bytes_of_region(sizes: Sizes) -> int:
 
 # ---- The launches of each function of the engine
 
-# `unpool` numbers the values of a box's channel in 32 bits, and some more.
+# `unpool` numbers the values of a box's channel in 32 bits, and steps beyond the last.
 MAX_UNPOOLED_BINS = 2**30
 
 
@@ -479,7 +479,7 @@ def unpool(sizes: Sizes, wide: bool) -> Launches:
 
 def argmax_kernel(sizes: Sizes, name: str) -> Launches:
     """Return the launch that turns an argmax into positions, or back."""
-    # There is less to do for a few values than for their plan: few blocks take many.
+    # A few values take less time than the plan of their box: few blocks take many values.
     limits = sizes.limits._replace(enough_blocks=1)
     call, grid = divide_values(call_of(sizes), sizes._replace(limits=limits), 1)
     return planned_by_blocks(sizes, SAMPLES, "argmax_positions", name, call, grid)

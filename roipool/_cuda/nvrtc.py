@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from roipool._cuda import cubins
 from roipool._cuda.source import OPTIONS
 
 PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")  # CUDA 13 and later, CUDA 12
@@ -80,6 +81,13 @@ def check(handle: ctypes.CDLL, code: int) -> None:
         raise RuntimeError(handle.nvrtcGetErrorString(code).decode())
 
 
+def version(handle: ctypes.CDLL) -> str:
+    """Return the version of a library, such as "13.0"."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    check(handle, handle.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return f"{major.value}.{minor.value}"
+
+
 def compile_cuda(handle: ctypes.CDLL, source: str, *options: str, result: str = "PTX") -> bytes:
     """Return the "PTX", "CUBIN" or "ProgramLog" of CUDA source.
 
@@ -111,12 +119,10 @@ def _text_of(handle: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
 
 @cache
 def machine_code(source: str, capability: int, newest: int) -> bytes:
-    """Return the machine code of a text for a compute capability, times ten; kept for the process.
+    """Return the machine code of a text for a compute capability, times ten; kept, also on disk.
 
     Parameters
     ----------
-    source : str
-        CUDA source.
     capability : int
         Such as 90.
     newest : int
@@ -124,11 +130,13 @@ def machine_code(source: str, capability: int, newest: int) -> bytes:
 
     Raises
     ------
-    FileNotFoundError
-        Without NVRTC.
     SyntaxError
         If this NVRTC does not know the architecture.
     """
     architecture = f"--gpu-architecture=sm_{capability}"
-    options = (architecture, *OPTIONS_OF_MACHINE_CODE)
-    return compile_cuda(library(newest), source, *options, result="CUBIN")
+    options, handle = (architecture, *OPTIONS_OF_MACHINE_CODE), library(newest)
+
+    def compile_it() -> bytes:
+        return compile_cuda(handle, source, *options, result="CUBIN")
+
+    return cubins.compiled((version(handle), *options, source), compile_it)

@@ -22,33 +22,17 @@ BOX_SHAPE = "(K, 4): x1, y1, x2, y2"
 
 
 class Pasting(NamedTuple):
-    """All arguments of pasting besides arrays.
+    """All arguments of pasting besides arrays."""
 
-    Attributes
-    ----------
-    size : tuple of int
-        Rows and columns of the picture, or of the part of it that is written.
-    rule : str
-        "faded": bilinear, with cells outside the mask as 0; "cut": the same, of pixels in the box
-        alone; "resized": as a picture is resized to a box of whole pixels.
-    frame : int
-        Cells of zeros around a resized mask.
-    origin : tuple of int
-        The first row and column of the part that is written.
-    threshold : float or None
-        Of a result of bool: the least value that is set.
-    factor : float
-        What values are multiplied by before they are cut to bytes.
-    on_zeros : bool
-        Whether the result holds zeros already: an engine may write pixels of masks alone.
-    """
-
-    size: tuple[int, int]
+    size: tuple[int, int]  # rows and columns of the picture, or of the part of it that is written
+    # "faded": bilinear, with cells outside the mask as 0; "cut": the same, of pixels in the box
+    # alone; "resized": as a picture is resized to a box of whole pixels.
     rule: Rule = "faded"
-    frame: int = 0
-    origin: tuple[int, int] = (0, 0)
-    threshold: float | None = None
-    factor: float = 1.0
+    frame: int = 0  # cells of zeros around a resized mask
+    origin: tuple[int, int] = (0, 0)  # the first row and column of the part that is written
+    threshold: float | None = None  # least value that is True, in a result of bool
+    factor: float = 1.0  # multiplies values before they are cut to bytes
+    # Whether the result holds zeros already: an engine may write pixels of masks alone.
     on_zeros: bool = False
 
     def text(self) -> str:

@@ -26,11 +26,6 @@ STDOUT = ("-", "/dev/stdout")  # names of standard output in options for JSON fi
 def check_writable(path: str) -> None:
     """Check, before any work, that ``path`` can be written.
 
-    Parameters
-    ----------
-    path : str
-        The output file.
-
     Raises
     ------
     OSError
@@ -78,10 +73,6 @@ def check_figure(path: str | None, option: str, formats: Collection[str]) -> Non
     ----------
     path : str or None
         The output file, if requested.
-    option : str
-        The option that names it.
-    formats : collection of str
-        Supported suffixes.
 
     Raises
     ------
@@ -109,16 +100,6 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     Data are written to a temporary file in the same folder, which is renamed at the end, or removed
     after an error. It gets the permissions of the file that it replaces, or those of a new file.
     Links are followed. A device or a pipe is written directly, since renaming would replace it.
-
-    Parameters
-    ----------
-    path : str
-        The output file.
-
-    Yields
-    ------
-    binary file
-        The temporary file.
 
     Raises
     ------

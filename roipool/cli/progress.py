@@ -20,11 +20,6 @@ _BAR = 20  # characters
 def progress(total: int | None = None) -> Iterator[Callable[[str, int], None]]:
     """Show a status line while a block runs, with a bar if the total is known.
 
-    Parameters
-    ----------
-    total : int, optional
-        Number of steps.
-
     Yields
     ------
     callable

@@ -14,11 +14,6 @@ __all__ = ["abandon", "is_broken_pipe", "reader_may_stop"]
 def is_broken_pipe(error: BaseException) -> bool:
     """Return whether an error means that the reader of a pipe has stopped.
 
-    Parameters
-    ----------
-    error : BaseException
-        An error raised by writing to standard output.
-
     Returns
     -------
     bool

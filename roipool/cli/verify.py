@@ -50,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
 
     parser = subparsers.add_parser(
         "verify",
-        help="check that this installation computes correctly",
+        help="check that this installation computes correctly, or that another implementation does",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -76,11 +76,6 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        The parsed command line.
 
     Returns
     -------
@@ -110,13 +105,6 @@ def run(arguments: argparse.Namespace) -> int:
 def report(tallies: Iterable[Any], backends: Sequence[str]) -> int:
     """Print each tally as soon as it is complete, and a verdict.
 
-    Parameters
-    ----------
-    tallies : iterable of Tally
-        The tallies that `roipool.verification.groups.verify` yields.
-    backends : sequence of str
-        The verified backends.
-
     Returns
     -------
     int
@@ -138,15 +126,8 @@ def report(tallies: Iterable[Any], backends: Sequence[str]) -> int:
 def available_backends(requested: str) -> tuple[list[str], list[str]]:
     """Return the backends that can be verified, and the reasons for skipping others.
 
-    Parameters
-    ----------
-    requested : {"cpu", "cuda", "all"}
-        The backends requested.
-
     Returns
     -------
-    backends : list of str
-        The available backends.
     left_out : list of str
         One line for each backend and type that is not available.
 

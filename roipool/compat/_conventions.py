@@ -175,7 +175,7 @@ def scales_of_first_call(
     scales = known or _scales_of_heights(heights, image_shapes)
     if len(scales) != len(heights):
         raise ValueError(
-            f"{argument} must hold as many maps as at the first call, {len(scales)}: {len(heights)}"
+            f"{argument} must hold {len(scales)} maps, one for each scale, got {len(heights)}"
         )
     return scales
 

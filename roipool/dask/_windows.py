@@ -33,7 +33,7 @@ class Tile(NamedTuple):
     left: int
 
 
-class _Side(NamedTuple):
+class _Chunks(NamedTuple):
     """The chunks along one side of maps."""
 
     starts: Cells
@@ -85,9 +85,9 @@ def tiles_of_boxes(
         )
 
 
-def _side(chunks: Sequence[int]) -> _Side:
+def _side(chunks: Sequence[int]) -> _Chunks:
     ends = np.cumsum(chunks)
-    return _Side(ends - np.asarray(chunks), ends)
+    return _Chunks(ends - np.asarray(chunks), ends)
 
 
 def _tiles(ranges: Cells) -> set[tuple[int, int]]:

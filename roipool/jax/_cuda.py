@@ -123,24 +123,13 @@ def only_gpu() -> Gpu:
 
 
 class Arrays(NamedTuple):
-    """The arrays of a call, as its kernels take them.
+    """The arrays of a call, as its kernels take them."""
 
-    Attributes
-    ----------
-    kernel : str
-        A function of ``roipool._cuda.launch``.
-    regions : tuple of int
-        The boxes, their indices and levels.
-    own : tuple of int
-        What the kernel reads and writes beside them. Of a pyramid's maps, the first.
-    maps : sequence of int
-        All maps, or gradients of maps.
-    """
-
-    kernel: str
-    regions: tuple[int, int, int]
+    kernel: str  # a function of ``roipool._cuda.launch``
+    regions: tuple[int, int, int]  # the boxes, their indices and levels
+    # What the kernel reads and writes beside them. Of a pyramid's maps, the first.
     own: tuple[int, ...]
-    maps: Sequence[int]
+    maps: Sequence[int]  # all maps, or gradients of maps
 
 
 def arrays_of(kernel: str, operands: Sequence[Array], results: Results, pooling: Pooling) -> Arrays:

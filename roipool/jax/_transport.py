@@ -34,18 +34,10 @@ Array = Any
 
 
 class Request(NamedTuple):
-    """The part of a kernel's call that is no array; hashable, so that compiled calls can hold it.
+    """What is no array in a kernel's call; hashable, so that compiled calls can hold it."""
 
-    Attributes
-    ----------
-    operation : str
-        The public function, for messages.
-    pooling : Pooling
-        The request to an engine.
-    """
-
-    operation: str
-    pooling: Pooling
+    operation: str  # the public function, for messages
+    pooling: Pooling  # the request to an engine
 
     @property
     def moves_with_boxes(self) -> bool:

@@ -125,7 +125,7 @@ def crop_and_resize(
         infinite coordinates.
     out : ndarray, optional
         Array for the crops, with the shape and dtype of the result.
-    features, layout, dtype
+    features
         As in :func:`roi_align`.
 
     Returns

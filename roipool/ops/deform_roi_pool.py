@@ -49,21 +49,14 @@ def deform_roi_pool(
 
     Parameters
     ----------
-    features : ndarray
-        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
     offsets : ndarray
         The offset of every bin, to the right and down: shape (K, 2, rows, columns) or, with
         ``layout="NHWC"``, (K, rows, columns, 2). A bin with a NaN offset is 0.
-    gamma : float
-        Multiplies offsets: with 0.1, an offset of 1 moves a bin by a tenth of the box.
     mask : ndarray, optional
         Multiplies the pooled values: shape (K, 1, rows, columns), or (K, rows, columns, 1) for
         NHWC.
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features`, `offsets`, `mask` and the result.
-    rois, output_size, spatial_scale, sampling_ratio, batch_indices, out
-        As in :func:`roi_align`.
 
     Returns
     -------
@@ -174,12 +167,6 @@ def deform_roi_pool_backward_rois(
     position by the coordinates of the box, which also scale the offsets. An adaptive number of
     samples counts as constant. At a whole coordinate, where interpolation has a kink, it is the
     derivative to the right.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
-        else float32. If `rois` is a sequence, the rows of its arrays follow each other.
 
     Examples
     --------

@@ -66,12 +66,8 @@ def deformable_ps_roi_pool(
         Samples per bin, (vertical, horizontal), from 1 to 32768.
     group_size : int or pair of int
         Groups of bins, (down, across); 0: as many as bins; 1: all bins read the same channels.
-    gamma : float
-        Multiplies offsets: with 0.1, an offset of 1 moves a bin by a tenth of the box.
     layout : {"NCHW", "NHWC"}
         Order of the axes of `features`, `offsets` and the result.
-    rois, output_size, spatial_scale, batch_indices, out
-        As in :func:`roi_align`.
 
     Returns
     -------

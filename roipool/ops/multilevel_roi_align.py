@@ -144,8 +144,6 @@ def multilevel_roi_align(
         and the scales must be powers of two, each half of the previous one.
     aligned : bool
         Shift boxes by half a cell.
-    rois, output_size, batch_indices, layout, out
-        As in :func:`roi_align`.
 
     Returns
     -------

@@ -39,14 +39,6 @@ def precise_roi_pool(
     bin, divided by the area of the bin. Nothing is rounded and there are no samples, so the result
     is a smooth function of the box.
 
-    Parameters
-    ----------
-    features : ndarray
-        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
-    rois, output_size, spatial_scale, batch_indices, layout, out
-        As in :func:`roi_align`.
-
     Returns
     -------
     ndarray
@@ -139,12 +131,6 @@ def precise_roi_pool_backward_rois(
     """Return the gradient of :func:`precise_roi_pool` with respect to the boxes.
 
     It is the exact derivative of the forward, wherever that is differentiable.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
-        else float32. If `rois` is a sequence, the rows of its arrays follow each other.
 
     Examples
     --------

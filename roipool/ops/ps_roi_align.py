@@ -48,15 +48,12 @@ def ps_roi_align(
     Parameters
     ----------
     features : ndarray
-        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C), where C is a multiple of
-        the number of groups; float16, bfloat16, float32 or float64.
+        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
+        ``layout="NHWC"``, (N, H, W, C), where C is a multiple of the number of groups; float16,
+        bfloat16, float32 or float64.
     aligned : bool
         Shift boxes by half a cell, so that a scaled box from 0 to 1 covers cell 0. False is the
         older convention, which also makes boxes at least one cell long.
-    group_size : int or pair of int
-        Groups of bins, (down, across); 0: as many as bins.
-    rois, output_size, spatial_scale, sampling_ratio, batch_indices, layout, out
-        As in :func:`roi_align`.
 
     Returns
     -------
@@ -151,12 +148,6 @@ def ps_roi_align_backward_rois(
     ----------
     grad_output : ndarray
         Gradient of the pooled values, in the features' dtype.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, 4): the derivatives by x1, y1, x2 and y2, in the boxes' type: float64 for float64
-        features, else float32.
 
     Examples
     --------

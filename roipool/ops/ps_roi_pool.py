@@ -43,12 +43,9 @@ def ps_roi_pool(
     Parameters
     ----------
     features : ndarray
-        Maps, shape (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C), where C is a multiple of
-        the number of groups; float16, bfloat16, float32 or float64.
-    group_size : int or pair of int
-        Groups of bins, (down, across); 0: as many as bins.
-    rois, output_size, spatial_scale, batch_indices, layout, out
-        As in :func:`roi_align`.
+        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
+        ``layout="NHWC"``, (N, H, W, C), where C is a multiple of the number of groups; float16,
+        bfloat16, float32 or float64.
 
     Returns
     -------

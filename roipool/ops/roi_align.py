@@ -157,7 +157,7 @@ def roi_align(
     features : ndarray
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
         ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64; or pictures and
-        scans of uint8, int8, uint16, int16 or bool, which are pooled to float32.
+        scans of uint8, int8, uint16, int16 or bool, which are pooled to float32 or `dtype`.
     rois : array_like
         Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or (K, 4) with
         rows x1, y1, x2, y2 and `batch_indices`; or a sequence of N arrays of shape (L, 4), one
@@ -344,12 +344,6 @@ def roi_align_backward_rois(
     position by the corners of the box. An adaptive number of samples counts as constant, and so
     does a side that is extended to one cell (``aligned=False``). At a whole coordinate, where
     interpolation has a kink, it is the derivative to the right.
-
-    Returns
-    -------
-    ndarray
-        Shape (K, 4): the gradient by x1, y1, x2, y2 in image pixels; float64 for float64 maps,
-        else float32. If `rois` is a sequence, the rows of its arrays follow each other.
 
     Examples
     --------

@@ -78,8 +78,6 @@ def roi_align_3d(
         Shape (K,): the image index of each box, for `rois` of shape (K, 6).
     layout : {"NCDHW", "NDHWC"}
         Order of the axes of `features` and of the result.
-    out
-        As in :func:`roi_align`.
 
     Returns
     -------

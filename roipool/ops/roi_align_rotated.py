@@ -83,8 +83,6 @@ def roi_align_rotated(
         The unit of angles.
     batch_indices : array_like of int, optional
         Shape (K,): the image of each box, with `rois` of shape (K, 5).
-    spatial_scale, layout, out
-        As in :func:`roi_align`.
 
     Returns
     -------

@@ -34,14 +34,6 @@ def roi_average_pool(
     :func:`roi_pool`, the last row and column do not belong to the box. It is at least one cell
     long. The edges of bins are rounded outwards, so neighbouring bins may share cells.
 
-    Parameters
-    ----------
-    features : ndarray
-        Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
-        ``layout="NHWC"``, (N, H, W, C); float16, bfloat16, float32 or float64.
-    rois, output_size, spatial_scale, batch_indices, layout, out
-        As in :func:`roi_align`.
-
     Returns
     -------
     ndarray

@@ -126,7 +126,7 @@ def roi_pool(
     ----------
     return_argmax : bool
         Also return the argmax, which the backward needs.
-    features, rois, output_size, spatial_scale, batch_indices, layout, dtype, out
+    features
         As in :func:`roi_align`.
 
     Returns

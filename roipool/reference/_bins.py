@@ -43,63 +43,34 @@ POSITIONS: dict[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
 
 
 class Place(NamedTuple):
-    """A bin's place on one axis of the map.
+    """A bin's place on one axis of the map."""
 
-    Attributes
-    ----------
-    first, last : float
-        The ends of the box's side.
-    p, bins : int
-        The bin's number on the axis, and how many there are.
-    size : int
-        Of the map, in cells.
-    real : type
-        In which coordinates are computed.
-    other_real : type
-        What the bin's length is rounded to before the samples of a grid are counted; in which the
-        edges of bins of rounded boxes are computed.
-    scale : float
-        Cells per unit of the box.
-    ratio : int
-        The caller's number of samples of a grid; if not positive, it is adaptive.
-    order : str
-        In which their positions are computed: one of `POSITIONS`.
-    moved : (float, float) or None
-        A factor and an offset: a grid is moved by their product times the length of the side.
-    """
-
+    # The ends of the box's side.
     first: float
     last: float
+    # The bin's number on the axis, and how many there are.
     p: int
     bins: int
-    size: int
-    real: Real
+    size: int  # cells of the map
+    real: Real  # type of coordinates
+    # Type of the bin's length where the samples of a grid are counted, and of the edges of bins of
+    # rounded boxes.
     other_real: Real
-    scale: float = 1.0
-    ratio: int = 0
-    order: str = "caffe2"
+    scale: float = 1.0  # cells per unit of the box
+    ratio: int = 0  # the caller's number of samples of a grid; if not positive, it is adaptive
+    order: str = "caffe2"  # formula of their positions: one of `POSITIONS`
+    # A factor and an offset: a grid is moved by their product times the length of the side.
     moved: tuple[float, float] | None = None
 
 
 class Line(NamedTuple):
-    """A bin's samples on one axis.
+    """A bin's samples on one axis."""
 
-    Attributes
-    ----------
-    grid : int
-        How many there are.
-    near : list of (int, float, list)
-        Number, position and weighted cells of each that may read the map; no cells if it is
-        outside.
-    position : callable
-        From a number to where the sample lies.
-    stride : int
-        By how much numbers of a bin's samples rise from row to row, if this is the axis of columns.
-    """
-
-    grid: int
+    grid: int  # number of samples
+    # Number, position and weighted cells of each that may read the map; no cells if it is outside.
     near: list[tuple[int, float, Cells]]
-    position: Callable[[int], Any]
+    position: Callable[[int], Any]  # position of the sample with a number
+    # Difference of a sample's number from row to row, if this is the axis of columns.
     stride: int
 
 

@@ -34,25 +34,15 @@ LOWEST_FLOAT32 = float(np.finfo(np.float32).min)
 
 
 class Sample(NamedTuple):
-    """One point of a bin.
+    """One point of a bin."""
 
-    Attributes
-    ----------
-    number : int
-        Its number in the bin; of a cell, its index in the map.
-    y, x : float
-        Its position.
-    pixels : list of (int, int, float)
-        Row, column and weight of the cells that it reads; none if it is outside the map.
-    reads_all : bool
-        Whether cells of weight 0 are read, too.
-    """
-
-    number: int
+    number: int  # its number in the bin; of a cell, its index in the map
+    # Its position.
     y: float
     x: float
+    # Row, column and weight of the cells that it reads; none if it is outside the map.
     pixels: list[Pixel]
-    reads_all: bool = False
+    reads_all: bool = False  # whether cells of weight 0 are read, too
 
 
 class Bin(NamedTuple):
@@ -112,27 +102,16 @@ def channels_of_bin(number: Pair, groups: Pair, bins: Pair) -> slice:
 
 @dataclass(frozen=True)
 class BinLoops:
-    """Boxes and their bins: what the loops of averages and maxima share.
+    """Boxes and their bins: what the loops of averages and maxima share."""
 
-    Attributes
-    ----------
-    define : callable
-        From the numbers of bins, and the size of a map, to the definition.
-    rois, batch_indices
-        In any of the three forms.
-    layout : {"NCHW", "NHWC"}
-        Of maps and results.
-    numbers : int
-        How many a box has.
-    group_size : pair of int
-        Groups of bins, down and across, each pooled from channels of its own; 0: as many as bins.
-    """
-
+    # Returns the definition, for the numbers of bins and the size of a map.
     define: Callable[[Pair, Pair], Definition]
+    # Boxes in any of the three forms.
     rois: Rois
     batch_indices: Array | None = None
-    layout: str = "NCHW"
-    numbers: int = 4
+    layout: str = "NCHW"  # axes of maps and results
+    numbers: int = 4  # numbers of a box
+    # Groups of bins, down and across, each pooled from channels of its own; 0: as many as bins.
     group_size: Pair = (1, 1)
 
     def groups_of(self, bins: Pair) -> Pair:

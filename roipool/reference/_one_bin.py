@@ -16,24 +16,16 @@ from roipool.reference._sides import samples_per_bin, side_of
 
 
 class BoxOnMap(NamedTuple):
-    """A box, its bins, and the map that they lie on.
+    """A box, its bins, and the map that they lie on."""
 
-    Attributes
-    ----------
-    box : tuple of float
-        x1, y1, x2, y2 in pixels of the image; or centre x and y, width, height and angle; or, of a
-        volume, x1, y1, z1, x2, y2, z2.
-    output_size : int or tuple of int
-        How many rows and columns of bins there are, and before them planes of bins of a volume.
-    map_size : tuple of int
-        Rows and columns of the map, or planes, rows and columns of the volume.
-    spatial_scale, sampling_ratio, coordinate_dtype
-        As for `roi_align`; of volumes one number each, for all axes.
-    """
-
+    # x1, y1, x2, y2 in pixels of the image; or centre x and y, width, height and angle; or, of a
+    # volume, x1, y1, z1, x2, y2, z2.
     box: Box
+    # Rows and columns of bins; for a volume, its planes of bins come first.
     output_size: Size
+    # Rows and columns of the map, or planes, rows and columns of the volume.
     map_size: Sequence[int]
+    # As for `roi_align`; for volumes one number each, for all axes.
     spatial_scale: float = 1.0
     sampling_ratio: Size = 0
     coordinate_dtype: DType = np.float64
@@ -77,10 +69,6 @@ def bin_of(rules: Rules, box: BoxOnMap, number: Pair) -> Bin:
     ----------
     rules : Rules
         Without a pair: see :meth:`Rules.of_boxes`.
-    box : BoxOnMap
-        The box, and all that its bins depend on besides the rules.
-    number : (int, int)
-        Row and column of the bin.
 
     Returns
     -------

@@ -86,25 +86,14 @@ def _read(volume: Floats, voxels: Voxels) -> Floats:
 
 @dataclass(frozen=True)
 class _Volumes:
-    """The loops over boxes, bins and samples.
+    """The loops over boxes, bins and samples."""
 
-    Attributes
-    ----------
-    rules : Rules
-        Of the sides of boxes.
-    boxes : list
-        The image of each, and x1, y1, x2, y2 with z1 and z2 behind x and y.
-    scales, ratios : tuple
-        Cells per voxel, and samples per bin, by axis.
-    real : type
-        In which coordinates are computed.
-    """
-
-    rules: Rules
-    boxes: Boxes
+    rules: Rules  # rules for the sides of boxes
+    boxes: Boxes  # the image of each, and x1, y1, x2, y2 with z1 and z2 behind x and y
+    # Cells per voxel, and samples per bin, by axis.
     scales: tuple[float, ...]
     ratios: tuple[int, ...]
-    real: Real
+    real: Real  # type of coordinates
 
     def places(self, box: Box, number: Sequence[int], bins: Triple, size: Triple) -> list[Place]:
         """Return the place of a bin on each axis."""

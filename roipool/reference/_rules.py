@@ -23,83 +23,48 @@ Pixel: TypeAlias = tuple[int, int, float]  # row, column, weight
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a system.
+    """The rules of a system."""
 
-    Attributes
-    ----------
-    rounding : str
-        Of a box's ends: one of `ROUNDINGS`.
-    rounding_unit : {"cell", "pixel"}
-        Whether ends are rounded in cells, or before boxes are scaled in pixels of the image.
-    shift : float or (float, float)
-        What is subtracted from them: 0.5 where cell 0 covers -0.5 to 0.5. A pair is for boxes that
-        are not aligned, and for aligned ones.
-    shift_unit : {"cell", "pixel"}
-        Whether it is subtracted in cells, or before boxes are scaled in pixels of the image.
-    extra : {"none", "cell", "pixel", "rounded pixel"}
-        What is added to a box's length: a cell, or a pixel of the image, after its ends are rounded
-        or before.
-    minimum : float or None or pair of them
-        The least length of a box in cells; None: also below 0. A pair is as for `shift`.
-    angle : str
-        How the last number of a rotated box turns it: one of `TURNS`.
-    samples : {"grid", "cells", "steps", "ends", "integral"}
-        What a bin reads: a grid of interpolated samples; every cell that it touches; samples one
-        cell apart from its start; one sample per bin, the first and last at the box's ends; or the
-        integral of the interpolated map.
-    ratio : int or None
-        Samples of a grid per bin and axis, where it is not what the caller asks for; 0 is adaptive.
-    adaptive : str
-        The adaptive number of samples, from the bin's length: one of `COUNTS`.
-    centre : float
-        Where a sample of a grid lies in its part of the bin.
-    edges : str
-        How edges of bins become cells, of samples "cells": one of `EDGES`.
-    cut : int
-        How many of the map's last rows and columns no bin of "cells" reaches.
-    spread : str
-        Where the samples "ends" lie: one of `SPREADS`.
-    border : str
-        Which samples are outside the map and count as 0: one of `BORDERS`. The others are held at
-        its border, but "drop" leaves out the neighbours that are outside.
-    weights : str
-        Of a sample's neighbours: one of `WEIGHTS`.
-    nearest : str
-        Which cell is copied where nothing is interpolated: one of `ROUNDINGS`.
-    reads : str
-        What is read though its weight is 0: one of `READS`.
-    divisor : str
-        What a mean divides the sum of samples by: one of `DIVISORS`. In a maximum, samples outside
-        the map take part as 0, except with "samples inside".
-    reduce : {"mean", "max", "max of corners"}
-        Of a bin's samples; the last takes the largest weighted neighbour of any.
-    ties : {"first", "last"}
-        Which of equal samples has a maximum.
-    empty : float
-        The value of a bin that has no samples; if it is not 0, a maximum starts from it, too.
-    """
-
-    rounding: str = "none"
+    rounding: str = "none"  # rounding of a box's ends: one of `ROUNDINGS`
+    # Whether ends are rounded in a "cell", or a "pixel" of the image, before boxes are scaled.
     rounding_unit: str = "cell"
+    # Subtracted from them: 0.5 where cell 0 covers -0.5 to 0.5. A pair is for boxes that are not
+    # aligned, and for aligned ones.
     shift: float | tuple[float, float] = 0.0
+    # Whether it is a part of a "cell", or of a "pixel" of the image, before boxes are scaled.
     shift_unit: str = "cell"
+    # Added to a box's length: "none", a "cell", or a "pixel" or "rounded pixel" of the image.
     extra: str = "none"
+    # The least length of a box in cells; None: also below 0. A pair is as for `shift`.
     minimum: float | tuple[float | None, float | None] | None = None
+    # Meaning of the angle of a rotated box: one of `TURNS`.
     angle: str = "counter-clockwise"
+    # What a bin reads: a "grid" of interpolated samples; all "cells" that it touches; samples in
+    # "steps" of a cell from its start; one sample per bin, the first and last at the "ends" of the
+    # box; or the "integral" of the interpolated map.
     samples: str = "grid"
+    # Samples of a grid per bin and axis, where it is not what the caller asks for; 0 is adaptive.
     ratio: int | None = None
-    adaptive: str = "ceil"
-    centre: float = 0.5
+    adaptive: str = "ceil"  # the adaptive number of samples, from the bin's length: one of `COUNTS`
+    centre: float = 0.5  # place of a sample of a grid in its part of the bin
+    # Conversion of edges of bins to cells, for samples "cells": one of `EDGES`.
     edges: str = "floor and ceil"
-    cut: int = 0
-    spread: str = "corners"
+    cut: int = 0  # last rows and columns of the map that no bin of "cells" reaches
+    spread: str = "corners"  # places of the samples "ends": one of `SPREADS`
+    # Which samples are outside the map and count as 0: one of `BORDERS`. The others are held at its
+    # border, but "drop" leaves out the neighbours that are outside.
     border: str = "hold"
-    weights: str = "linear"
+    weights: str = "linear"  # weights of a sample's neighbours: one of `WEIGHTS`
+    # Choice of the copied cell where nothing is interpolated: one of `ROUNDINGS`.
     nearest: str = "half away"
-    reads: str = "weighted"
+    reads: str = "weighted"  # cells that are read although their weight is 0: one of `READS`
+    # Divisor of a mean: one of `DIVISORS`. In a maximum, samples outside the map take part as 0,
+    # except with "samples inside".
     divisor: str = "all samples"
+    # "mean" or "max" of a bin's samples; "max of corners" is the largest weighted neighbour of any.
     reduce: str = "mean"
-    ties: str = "first"
+    ties: str = "first"  # argmax among equal samples: the "first" or "last"
+    # The value of a bin that has no samples; if it is not 0, a maximum starts from it, too.
     empty: float = 0.0
 
     def differing(self, other: Rules) -> list[str]:

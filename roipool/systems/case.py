@@ -24,54 +24,30 @@ def channel_group(options: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A call of one operation, forward and backward.
+    """A call of one operation, forward and backward."""
 
-    Attributes
-    ----------
-    operation : str
-        A key of `roipool.systems.SYSTEMS`.
-    dtype : str
-        Type of the maps; of bytes, the output and its gradient are float32.
-    maps, grad : ndarray of float64
-        Features and gradient of the output, shapes (N, C, H, W) and (K, C, rows, columns), with
-        values that their types represent exactly.
-    rois : ndarray of float64
-        Shape (K, 5): image, x1, y1, x2, y2 in image pixels. Rotated operations may have shape
-        (K, 6): image, centre x, centre y, width, height, angle. Operations on volumes may have
-        shape (K, 7): image, x1, y1, z1, x2, y2, z2.
-    options : dict
-        Keyword arguments of the operation.
-    layout : str
-        Layout of the arrays passed, one of `LAYOUTS`.
-    form : str
-        How boxes are passed, one of `FORMS`.
-    storage, out : str
-        Keys of `STORAGES`: memory layout of the maps and gradients, and of the array passed as
-        `out`. "new" for `out` passes none.
-    threads : int
-        Number of threads.
-    large : bool
-        Whether the call is too large for the oracle.
-    variation : int
-        Seed of the choices that a front end's call makes for itself.
-    planes : (int, int), optional
-        Among how many planes the rows of the maps, and those of the bins, are divided if they are
-        volumes; by default this follows from their number.
-    """
-
-    operation: str
+    operation: str  # a key of `roipool.systems.SYSTEMS`
+    # Features and gradient of the output, shapes (N, C, H, W) and (K, C, rows, columns), with
+    # values that their types represent exactly.
     maps: Array
     grad: Array
+    # Shape (K, 5): image, x1, y1, x2, y2 in image pixels. Rotated operations may have shape (K, 6):
+    # image, centre x, centre y, width, height, angle. Operations on volumes may have shape (K, 7):
+    # image, x1, y1, z1, x2, y2, z2.
     rois: Array
-    dtype: str = "float32"
-    options: dict[str, Any] = field(default_factory=dict)
-    layout: str = "NCHW"
-    form: str = "table"
+    dtype: str = "float32"  # type of the maps; of bytes, the output and its gradient are float32
+    options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the operation
+    layout: str = "NCHW"  # layout of the arrays passed, one of `LAYOUTS`
+    form: str = "table"  # form of the boxes, one of `FORMS`
+    # Keys of `STORAGES`: memory layout of the maps and gradients, and of the array passed as `out`.
+    # "new" for `out` passes none.
     storage: str = "plain"
     out: str = "new"
-    threads: int = 1
-    large: bool = False
-    variation: int = 0
+    threads: int = 1  # number of threads
+    large: bool = False  # whether the call is too large for the oracle
+    variation: int = 0  # seed of the choices that a front end's call makes for itself
+    # Among how many planes the rows of the maps, and those of the bins, are divided if they are
+    # volumes; by default this follows from their number.
     planes: tuple[int, int] | None = None
 
     @property

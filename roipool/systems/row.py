@@ -21,56 +21,37 @@ DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 class Compared(NamedTuple):
-    """An entry of `roipool compare` and of the site: a system with some options fixed.
+    """An entry of `roipool compare` and of the site: a system with some options fixed."""
 
-    Attributes
-    ----------
-    row : str
-        Key of the system in `SYSTEMS`; "" if only an installed library computes it. For entries
-        within a row it is filled in when the rows are collected.
-    of_gradient : bool
-        Whether an entry within a row is of the row of the system's own gradient.
-    options : mapping
-        The fixed options.
-    boxes : callable, optional
-        Maps a case to the arguments that hold the boxes, if not as in the row.
-    box_gradient : callable, optional
-        Maps the case, and the gradient with respect to the system's boxes, to the gradient with
-        respect to x1, y1, x2, y2 in pixels.
-    rotated : bool
-        Whether boxes have an angle; boxes without one get the angle 0.
-    is_listed : bool
-        Whether `roipool compare` computes it without being asked for it by name, and the live page
-        offers it; of two entries that compute the same, one is listed.
-    is_live : bool
-        Whether the live page can show it: one call of the engine, with boxes in a form that the
-        page knows, and bins without samples that have a number.
-    oracle : tuple of str
-        The parts that the oracle has; the gradients of some releases are not those of the forward.
-    libraries : tuple of str
-        The installed libraries that compute it: keys of `roipool.tools.libraries.LIBRARIES`.
-    asked : mapping
-        Fields of the libraries' `Task`, besides those that follow from the row and the options.
-    rules : Rules, optional
-        The rules from which `roipool compare` explains differences, before `of_boxes` sets
-        whether boxes are aligned. Entries without rules cannot be compared.
-    example : str
-        The example of a call on the site; it uses the arrays of docs/_extension/calls.py. "" for
-        systems of volumes, whose samples are not drawn.
-    """
-
+    # Key of the system in `SYSTEMS`; "" if only an installed library computes it. For entries
+    # within a row it is filled in when the rows are collected.
     row: str = ""
-    options: Mapping[str, Any] = {}
+    options: Mapping[str, Any] = {}  # the fixed options
+    # Maps a case to the arguments that hold the boxes, if not as in the row.
     boxes: Callable[[Case], dict[str, Any]] | None = None
+    # Maps the case, and the gradient with respect to the system's boxes, to the gradient with
+    # respect to x1, y1, x2, y2 in pixels.
     box_gradient: Callable[[Case, FloatArray], FloatArray] | None = None
-    rotated: bool = False
+    rotated: bool = False  # whether boxes have an angle; boxes without one get the angle 0
+    # Whether `roipool compare` computes it without being asked for it by name, and the live page
+    # offers it; of two entries that compute the same, one is listed.
     is_listed: bool = True
+    # Whether the live page can show it: one call of the engine, with boxes in a form that the page
+    # knows, and bins without samples that have a number.
     is_live: bool = True
+    # The parts that the oracle has; the gradients of some releases are not those of the forward.
     oracle: tuple[str, ...] = ("forward", "features", "boxes")
+    # The installed libraries that compute it: keys of `roipool.tools.libraries.LIBRARIES`.
     libraries: tuple[str, ...] = ()
+    # Fields of the libraries' `Task`, besides those that follow from the row and the options.
     asked: Mapping[str, Any] = {}
+    # The rules from which `roipool compare` explains differences, before `of_boxes` sets whether
+    # boxes are aligned. Entries without rules cannot be compared.
     rules: Rules | None = None
+    # The example of a call on the site; it uses the arrays of docs/_extension/calls.py. "" for
+    # systems of volumes, whose samples are not drawn.
     example: str = ""
+    # Whether an entry within a row is of the row of the system's own gradient.
     of_gradient: bool = False
 
 
@@ -79,123 +60,80 @@ class System(NamedTuple):
 
     Arguments are passed by name: `roipool.verification.call` selects those that each function
     takes from `known_arguments`; `names` translates the function's own names.
-
-    Attributes
-    ----------
-    forward, backward, box_gradient : str
-        Names of the functions; "" if there is none.
-    offset_gradient : str
-        That of the gradient with respect to the offsets of bins, beside others.
-    options : tuple of str
-        The options that vary; `roipool.verification.options` draws their values.
-    scales : {"any", "above 0", "up to 1", "powers of 2"}
-        The spatial scales allowed.
-    pairs : bool
-        Whether sampling ratios may differ between rows and columns.
-    fixed : mapping
-        Options with a constant value.
-    returns : tuple of str
-        Names of the forward's results; all but "pooled" are also passed to the backward.
-    samples : str
-        What a bin reads: a "grid" of samples, a rotated grid ("points"), whole "cells", those
-        under a "filter", the integral over its "area", or "one" sample.
-    bin_value : str
-        The kind of a pooled value: see ``roipool._definitions.Variant``. If the row has an oracle
-        of another name, the oracle's applies.
-    boxes : function
-        Maps a case to the arguments that hold the boxes.
-    names : mapping
-        Maps the functions' own argument names to roipool's.
-    dtypes, layouts : tuple of str
-        Supported types and layouts of features.
-    rounds_from : str
-        The type whose results those of narrower types are, rounded; "" where boxes, too, have the
-        type of the features.
-    returns_codes : bool
-        Whether features and pooled values are codes of numbers, in the same type.
-    finite : bool
-        Whether boxes must be finite.
-    takes_no_rows : bool
-        Whether maps with 0 rows are allowed.
-    forms : tuple of str
-        Keys of `FORMS` in which boxes are drawn; `boxes` may derive other forms from them.
-    is_position_sensitive : bool
-        Whether each group of bins is pooled from channels of its own. The option "group_size" says
-        how many groups there are; without it each bin is a group.
-    pyramid : function, optional
-        Maps a list with one item per level to the functions' own collection. Its presence means
-        that the case's maps are divided among levels: see `roipool.systems.pyramids`.
-    is_volume : bool
-        Whether the case's maps are volumes, its rows those of all planes: see
-        `roipool.systems.volumes`.
-    masks : {"", "pasted", "cut"}
-        Whether features are masks, of one channel: pasted into a picture for each box, or cut out
-        of pictures. See `roipool.systems.masks`.
-    argmax_is_of_batch : bool
-        Whether an argmax is an index into the whole batch; results hold indices into single maps.
-    mixes_gradients : bool
-        Whether the system's own gradient, unlike the derivative, mixes channels and boxes.
-    oracle : Oracle, optional
-        The oracle of the system; by default the function of the same name in `roipool.reference`.
-    without_oracle : tuple of str
-        Types of features in which the oracle may decide otherwise than the system.
-    is_semantics : bool
-        Whether other implementations can be compared with the system. Classes of `compat`,
-        gradients without an oracle and pyramid operations only take part in random calls.
-    layers : tuple of str
-        The layers of `compat` that compute the forward, such as "mmcv.RoIPool". Each is a row of
-        its own, with the options that the layer takes.
-    gradient_options : tuple of str
-        Options of the system's own gradient, where that is not the derivative.
-    gradient : mapping
-        Fields of the row of the system's own gradient, where they differ: its backward, if the
-        oracle has none. There is such a row if this field or `gradient_options` is not empty.
-    asked : mapping
-        Fields of `roipool.tools.libraries.Task` for an installed library; empty if none has it.
-    goldens : mapping
-        Stored answers of releases, by title.
-    stored : tuple of str
-        Further files of stored answers, which tests in a checkout compare by themselves.
-    compared : mapping
-        Entries of `roipool compare`, by name.
     """
 
+    # Names of the functions; "" if there is none.
     forward: str
     backward: str = ""
     box_gradient: str = ""
+    # Name of a further gradient, with respect to the offsets of bins.
     offset_gradient: str = ""
+    # The options that vary; `roipool.verification.options` draws their values.
     options: tuple[str, ...] = ()
+    # Spatial scales allowed: "any", "above 0", "up to 1" or "powers of 2".
     scales: str = "any"
-    pairs: bool = False
-    fixed: Mapping[str, Any] = {}
+    pairs: bool = False  # whether sampling ratios may differ between rows and columns
+    fixed: Mapping[str, Any] = {}  # options with a constant value
+    # Names of the forward's results; all but "pooled" are also passed to the backward.
     returns: tuple[str, ...] = ("pooled",)
+    # What a bin reads: a "grid" of samples, a rotated grid ("points"), whole "cells", those under a
+    # "filter", the integral over its "area", or "one" sample.
     samples: str = "cells"
+    # The kind of a pooled value: see ``roipool._definitions.Variant``. If the row has an oracle of
+    # another name, the oracle's applies.
     bin_value: str = "average"
+    # Maps a case to the arguments that hold the boxes.
     boxes: Callable[[Case], dict[str, Any]] = lambda case: {"rois": case.rois}
-    names: Mapping[str, str] = {}
+    names: Mapping[str, str] = {}  # maps the functions' own argument names to roipool's
+    # Supported types and layouts of features.
     dtypes: tuple[str, ...] = DTYPES
     layouts: tuple[str, ...] = ("NCHW",)
+    # The type whose results those of narrower types are, rounded; "" where boxes, too, have the
+    # type of the features.
     rounds_from: str = "float32"
+    # Whether features and pooled values are codes of numbers, in the same type.
     returns_codes: bool = False
-    finite: bool = False
-    takes_no_rows: bool = True
+    finite: bool = False  # whether boxes must be finite
+    takes_no_rows: bool = True  # whether maps with 0 rows are allowed
+    # Keys of `FORMS` in which boxes are drawn; `boxes` may derive other forms from them.
     forms: tuple[str, ...] = FORMS
+    # Whether each group of bins is pooled from channels of its own. The option "group_size" says
+    # how many groups there are; without it each bin is a group.
     is_position_sensitive: bool = False
+    # Maps a list with one item per level to the functions' own collection. Its presence means that
+    # the case's maps are divided among levels: see `roipool.systems.pyramids`.
     pyramid: Callable[[list[Any]], Any] | None = None
+    # Whether the case's maps are volumes, its rows those of all planes: see
+    # `roipool.systems.volumes`.
     is_volume: bool = False
+    # If features are masks, of one channel: "pasted" into a picture for each box, or "cut" out of
+    # pictures. See `roipool.systems.masks`.
     masks: str = ""
+    # Whether an argmax is an index into the whole batch; results hold indices into single maps.
     argmax_is_of_batch: bool = False
+    # Whether the system's own gradient, unlike the derivative, mixes channels and boxes.
     mixes_gradients: bool = False
+    # The oracle of the system; by default the function of the same name in `roipool.reference`.
     oracle: Oracle | None = None
+    # Types of features in which the oracle may decide otherwise than the system.
     without_oracle: tuple[str, ...] = ()
+    # Whether other implementations can be compared with the system. Classes of `compat`, gradients
+    # without an oracle and pyramid operations only take part in random calls.
     is_semantics: bool = True
+    # The layers of `compat` that compute the forward, such as "mmcv.RoIPool". Each is a row of its
+    # own, with the options that the layer takes.
     layers: tuple[str, ...] = ()
+    # Options of the system's own gradient, where that is not the derivative.
     gradient_options: tuple[str, ...] = ()
+    # Fields of the row of the system's own gradient, where they differ: its backward, if the oracle
+    # has none. There is such a row if this field or `gradient_options` is not empty.
     gradient: Mapping[str, Any] = {}
+    # Fields of `roipool.tools.libraries.Task` for an installed library; empty if none has it.
     asked: Mapping[str, Any] = {}
-    goldens: Mapping[str, Answer] = {}
+    goldens: Mapping[str, Answer] = {}  # stored answers of releases, by title
+    # Further files of stored answers, which tests in a checkout compare by themselves.
     stored: tuple[str, ...] = ()
-    compared: Mapping[str, Compared] = {}
+    compared: Mapping[str, Compared] = {}  # entries of `roipool compare`, by name
 
     @property
     def only_forward(self) -> System:
@@ -258,27 +196,16 @@ class System(NamedTuple):
 
 
 class Oracle(NamedTuple):
-    """The oracle of a system whose function `roipool.reference` lacks under the same name.
+    """The oracle of a system whose function `roipool.reference` lacks under the same name."""
 
-    Attributes
-    ----------
-    operation : System
-        The functions of `roipool.reference`.
-    prepare : function
-        Maps the case to the oracle's case.
-    finish : function
-        Maps the case and the oracle's results to the system's results.
-    cannot_answer : function
-        Returns whether the oracle does not model the system's results for a case.
-    largest_sum : function, optional
-        Returns, for each box of a case, a bound on the sum of absolute weights of a sample. Only
-        weights below 0, of a map that is extrapolated, have one above 1.
-    """
-
-    operation: System
-    prepare: Callable[[Case], Case] = lambda case: case
+    operation: System  # the functions of `roipool.reference`
+    prepare: Callable[[Case], Case] = lambda case: case  # maps the case to the oracle's case
+    # Maps the case and the oracle's results to the system's results.
     finish: Callable[[Case, Results], Results] = lambda case, results: results
+    # Returns whether the oracle does not model the system's results for a case.
     cannot_answer: Callable[[Case], bool] = lambda case: False
+    # Returns, for each box of a case, a bound on the sum of absolute weights of a sample. Only
+    # weights below 0, of a map that is extrapolated, have one above 1.
     largest_sum: Callable[[Case], FloatArray] | None = None
 
 

@@ -79,36 +79,22 @@ class Golden:
 
 
 class Answer(NamedTuple):
-    """A stored answer to a row's call, and how closely the row must agree.
+    """A stored answer to a row's call, and how closely the row must agree."""
 
-    Attributes
-    ----------
-    file, key : str
-        The file of answers, and the name of this one in it.
-    result : str or callable
-        Which of the results of `run` it is, or a function of them.
-    exact : bool
-        Whether results are equal bit for bit; others differ by the order of sums.
-    terms : callable, optional
-        From the inputs to the largest term of all sums or of each, if not the answer's largest
-        value.
-    options : callable
-        From the inputs to arguments besides the options that they record.
-    features, grad : str
-        Names of the inputs.
-    applies : callable
-        Whether the row can make the call.
-    """
-
+    # The file of answers, and the name of this one in it.
     file: str
     key: str
+    # A result of `run`, or a function of them.
     result: str | Callable[[Results], Array] = "pooled"
-    exact: bool = False
+    exact: bool = False  # whether results are equal bit for bit; others differ by the order of sums
+    # Returns the largest term of all sums or of each, by the inputs; by default the largest value.
     terms: Callable[[Golden], Any] | None = None
+    # Returns arguments besides the options that the inputs record.
     options: Callable[[Golden], dict[str, Any]] = lambda golden: {}
+    # Names of the inputs.
     features: str = "features"
     grad: str = "grad"
-    applies: Callable[[Golden], bool] = lambda golden: True
+    applies: Callable[[Golden], bool] = lambda golden: True  # whether the row can make the call
 
     def goldens(self, folder: Traversable) -> Iterator[Golden]:
         """Yield the calls of a folder that hold this answer."""

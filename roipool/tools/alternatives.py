@@ -38,44 +38,24 @@ FIELDS = {
 
 
 class Mistake(NamedTuple):
-    """A wrong alternative for operations of some kinds of `Rules.samples`.
+    """A wrong alternative for operations of some kinds of `Rules.samples`."""
 
-    Attributes
-    ----------
-    samples : str
-        The kinds, separated by spaces.
-    name : str
-        A short name for programs and tables.
-    words : str
-        A description of what the implementation does, and of what is right.
-    """
-
-    samples: str
-    name: str
-    words: str
+    samples: str  # the kinds, separated by spaces
+    name: str  # a short name for programs and tables
+    words: str  # a description of what the implementation does, and of what is right
 
 
 class Alternative(NamedTuple):
-    """One value of a rule.
+    """One value of a rule."""
 
-    Attributes
-    ----------
-    field, value
-        A field of `Rules`, and its value.
-    words : str
-        Template of a description of its effect on a box, with attributes of
-        `roipool.tools.compare.reasons.Exchange`.
-    brief : str
-        A brief description, for values that systems have.
-    mistakes : tuple of Mistake
-        The operations for which it is a mistake.
-    """
-
+    # A field of `Rules`, and its value.
     field: str
     value: Any
+    # Template of a description of its effect on a box, with attributes of
+    # `roipool.tools.compare.reasons.Exchange`.
     words: str
-    brief: str = ""
-    mistakes: tuple[Mistake, ...] = ()
+    brief: str = ""  # a brief description, for values that systems have
+    mistakes: tuple[Mistake, ...] = ()  # the operations for which it is a mistake
 
 
 def _one(field: str, value: Any, words: str, brief: str = "", *mistakes: Mistake) -> Alternative:

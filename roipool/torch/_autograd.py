@@ -119,18 +119,11 @@ def device_of_plain(*tensors: Tensor | None) -> str | None:
 
 
 class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # no types where no torch is
-    """A function of settings, boxes, indices, levels and other tensors, with all its derivatives.
+    """A function of settings, boxes and other tensors, with all its derivatives."""
 
-    Attributes
-    ----------
-    verb : str
-        Which of a family's operators computes it.
-    apply_plainly : callable
-        The same function for plain autograd: torch spends several times a small call on finding
-        out whether a function can be transformed, and how.
-    """
-
-    verb: str
+    verb: str  # the operator of the family that computes it
+    # The same function for plain autograd: torch spends several times a small call on finding out
+    # whether a function can be transformed, and how.
     apply_plainly: Any
 
     def __init_subclass__(cls) -> None:

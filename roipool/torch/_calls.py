@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from roipool._cpu import KeptCalls
 from roipool._errors import with_name
 from roipool._gradients import published_of, refuse_gradients
-from roipool._kept import compute_and_keep
+from roipool._kept import SmallCalls
 from roipool._request import LAST
 from roipool.torch._core import check_formats_of_pictures, checked_arguments, is_of_core
 from roipool.torch._families import PUBLIC
@@ -24,17 +23,11 @@ Function = Callable[..., Any]
 
 
 class _Kept(NamedTuple):
-    """Small calls of a function: on arrays of plain tensors' memory, and on tensors as such.
-
-    Attributes
-    ----------
-    others : set of tuple
-        The types of arguments of calls on arrays that are not recorded for autograd.
-    """
+    """Small calls of a function: on arrays of plain tensors' memory, and on tensors as such."""
 
     arrays: KeptCalls
-    tensors: KeptCalls
-    others: set[tuple[Any, ...]]
+    tensors: SmallCalls
+    others: set[tuple[Any, ...]]  # types of arguments of calls that are not recorded as arrays
 
 
 _kept: dict[Function, _Kept] = {}
@@ -50,19 +43,20 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return _call_generally(function, *args, **kwargs)
     found = _kept.get(function)
     if found is None:
-        found = _kept.setdefault(function, _Kept(KeptCalls(), KeptCalls(), set()))
+        found = _kept.setdefault(function, _kept_of(function))
     result = result_on_host(function, found.arrays, args, kwargs)
     if result is None:
         result = recorded_on_host(function, found.arrays, found.others, args, kwargs)
-    if result is not None:
-        return result
-    kept = found.tensors
-    small = kept.prepared(args, kwargs) if len(args) > 1 else None
-    result = None if small is None else small(args[0], args[1])
-    if result is not None:
-        return result
-    general = functools.partial(_call_generally, function)
-    return compute_and_keep(general, kept, args, kwargs, small_call)[0]
+    return found.tensors(args, kwargs) if result is None else result
+
+
+def _kept_of(function: Function) -> _Kept:
+    """Return what keeps the small calls of a function, none yet."""
+
+    def general(*args: Any, **kwargs: Any) -> Any:
+        return _call_generally(function, *args, **kwargs)
+
+    return _Kept(KeptCalls(), SmallCalls(function, general, small_call), set())
 
 
 def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:

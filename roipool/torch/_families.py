@@ -22,19 +22,12 @@ from roipool._request import MaxRules, Pooling
 
 
 class Verb(NamedTuple):
-    """One of the computations of a family.
+    """One of the computations of a family."""
 
-    Attributes
-    ----------
-    arrays : tuple of str
-        The tensor arguments other than boxes, indices and levels. Features, one tensor or
-        several, are last.
-    result : {"pooled", "features", "boxes"}
-        Pooled values, or the gradient with respect to all features or to the boxes.
-    """
-
+    # The tensor arguments other than boxes, indices and levels. Features, one tensor or several,
+    # are last.
     arrays: tuple[str, ...]
-    result: str
+    result: str  # pooled values, or the gradient with respect to all features or to the boxes
 
 
 VERBS = {
@@ -73,36 +66,20 @@ PLACING = {
 
 
 class Settings(NamedTuple):
-    """The arguments of a computation that are not tensors.
+    """The arguments of a computation that are not tensors."""
 
-    Attributes
-    ----------
-    family : Family
-        The family of its operators.
-    placing : tuple
-        The values of `PLACING`.
-    size : tuple of int
-        For a forward: the number of bins.
-    filling : float
-        For a forward: the value of bins outside the map.
-    shapes : tuple of tuple of int
-        For a gradient with respect to the features: their shapes, as (N, C, H, W).
-    channels_last : bool
-        For a gradient with respect to the features: whether it is stored channels last.
-    function : str
-        The name of the public function that makes the request, if it is known, for messages.
-    cuts : bool
-        Whether batch indices in the first column of boxes are cut to whole numbers. Only small
-        calls have such.
-    """
-
-    family: Family
-    placing: tuple[Any, ...]
-    size: tuple[int, int] = (1, 1)
-    filling: float = 0.0
+    family: Family  # the family of its operators
+    placing: tuple[Any, ...]  # the values of `PLACING`
+    size: tuple[int, int] = (1, 1)  # bins of a forward
+    filling: float = 0.0  # value of a forward's bins outside the map
+    # Shapes of the features, as (N, C, H, W), for a gradient with respect to them.
     shapes: tuple[Shape4, ...] = ()
+    # Whether a gradient with respect to the features is stored channels last.
     channels_last: bool = False
+    # The name of the public function that makes the request, if it is known, for messages.
     function: str = ""
+    # Whether batch indices in the first column of boxes are cut to whole numbers. Only small calls
+    # have such.
     cuts: bool = False
 
     @property

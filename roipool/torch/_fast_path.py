@@ -16,7 +16,7 @@ from torch import Tensor, get_num_threads
 from roipool._cpu import PreparedCall
 from roipool._request import Pooling, is_kept
 from roipool.torch._families import Settings, pooling_of
-from roipool.torch._launches import Boxes, pooled, verb_of
+from roipool.torch._launches import BoxTensors, pooled, verb_of
 from roipool.torch._memory import is_channels_last
 
 # Types of maps, with their names for the engine and the type of a table of boxes.
@@ -70,7 +70,7 @@ class FastAverage:
         if verb is None:
             pooling = self._pooling._replace(layout="NHWC" if last else "NCHW")
             verb = self._on_gpu[last] = verb_of("average", pooling)
-        return pooled(verb, Boxes(rois, None, None, self._cuts), (features,))
+        return pooled(verb, BoxTensors(rois, None, None, self._cuts), (features,))
 
 
 @functools.lru_cache(maxsize=1024)

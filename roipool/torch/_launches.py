@@ -36,24 +36,15 @@ NUMBERS: dict[torch.dtype, Any] = {
 ARGMAX = torch.int32  # of small calls
 
 
-class Boxes(NamedTuple):
-    """The boxes of a call: a table with batch indices, or columns of one and the indices.
+class BoxTensors(NamedTuple):
+    """The boxes of a call: a table with batch indices, or columns of one and the indices."""
 
-    Attributes
-    ----------
-    table : Tensor
-        The boxes.
-    indices, levels : Tensor or None
-        Their batch indices, if they are not in the table's first column; the number of each box's
-        map in a pyramid.
-    cuts : bool
-        Whether batch indices are cut to whole numbers.
-    """
-
-    table: Tensor
+    table: Tensor  # the boxes
+    # Their batch indices, if they are not in the table's first column; the number of each box's map
+    # in a pyramid.
     indices: Tensor | None
     levels: Tensor | None
-    cuts: bool
+    cuts: bool  # whether batch indices are cut to whole numbers
 
     def kind(self, maps: torch.dtype, gpu: int, columns: int) -> Any:
         """Return how they lie, if kernels read them so beside maps of a type on a GPU, or None."""
@@ -116,11 +107,11 @@ def kind_of(
     cuts: bool,
 ) -> Any:
     """Return how the arrays of a call lie; strides are counted in elements."""
-    from roipool._cuda.kept import Table
+    from roipool._cuda.kept import BoxLayout
 
     own, step = NUMBERS[boxes], NUMBERS[images].itemsize * image_stride
     at = strides[0] * own.itemsize, strides[1] * own.itemsize
-    return MAPS[maps], Table(own, NUMBERS[images], at, step, cuts)
+    return MAPS[maps], BoxLayout(own, NUMBERS[images], at, step, cuts)
 
 
 def average(
@@ -134,10 +125,10 @@ def average(
     family, placing, size, filling, *_, cuts = settings
     last = are_channels_last(maps)
     verb = kept_verb("average", family, placing, size, filling, last)
-    return pooled(verb, Boxes(boxes, indices, levels, cuts), maps)
+    return pooled(verb, BoxTensors(boxes, indices, levels, cuts), maps)
 
 
-def pooled(verb: Any, boxes: Boxes, maps: Sequence[Tensor]) -> Tensor | None:
+def pooled(verb: Any, boxes: BoxTensors, maps: Sequence[Tensor]) -> Tensor | None:
     """Pool maps by the launches of an average, for their layout."""
     gpu = gpu_of(maps, verb.channels_last)
     if gpu is None:
@@ -162,7 +153,7 @@ def maximum(
     result = pooled_like(maps, verb, boxes.shape[0])
     argmax = torch.empty_like(result, dtype=ARGMAX)
     arrays = maps.data_ptr(), result.data_ptr(), argmax.data_ptr()
-    at = Boxes(boxes, indices, levels, cuts)
+    at = BoxTensors(boxes, indices, levels, cuts)
     return (result, argmax) if launched(verb, at, gpu, maps, [maps.shape], arrays) else None
 
 
@@ -174,7 +165,7 @@ def average_backward(
     gradient: Tensor,
 ) -> tuple[Tensor, ...] | None:
     """Return the gradients of an average with respect to each of the maps."""
-    at = Boxes(boxes, indices, levels, settings.cuts)
+    at = BoxTensors(boxes, indices, levels, settings.cuts)
     return gradients("average_backward", settings, at, gradient)
 
 
@@ -193,12 +184,12 @@ def maximum_backward(
         return None
     if not is_stored(argmax, settings.channels_last):
         return None
-    at = Boxes(boxes, indices, levels, settings.cuts)
+    at = BoxTensors(boxes, indices, levels, settings.cuts)
     return gradients("maximum_backward", settings, at, gradient, argmax)
 
 
 def gradients(
-    name: str, settings: Settings, boxes: Boxes, gradient: Tensor, argmax: Tensor | None = None
+    name: str, settings: Settings, boxes: BoxTensors, gradient: Tensor, argmax: Tensor | None = None
 ) -> tuple[Tensor, ...] | None:
     """Return what a verb computes of the gradient of pooled values."""
     family, placing, _, filling, shapes, last, *_ = settings
@@ -221,7 +212,7 @@ def gradients(
 
 def launched(
     verb: Any,
-    boxes: Boxes,
+    boxes: BoxTensors,
     gpu: int,
     first: Tensor,
     shapes: Sequence[Any],

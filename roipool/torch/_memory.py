@@ -20,7 +20,7 @@ CHANNELS_LAST = torch.channels_last
 
 # Types of features; boxes may have any of these, or be integers.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# Of features that are pooled to float32.
+# Types of features that are pooled to float32.
 MAP_INTEGERS = (torch.uint8, torch.int8, torch.uint16, torch.int16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 

@@ -39,8 +39,6 @@ def run(
 
     Parameters
     ----------
-    case : Case
-        Describes the arguments.
     library : module
         `roipool`, or an object with functions of the same names and signatures.
     operation : System, optional

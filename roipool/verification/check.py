@@ -49,8 +49,6 @@ def check(
 
     Parameters
     ----------
-    case : Case
-        The call.
     with_what : sequence of str
         Subjects: `CALL`, `ORACLE`, and names of relations.
     library : module

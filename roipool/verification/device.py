@@ -30,8 +30,6 @@ class OnDevice:
 
     Parameters
     ----------
-    wrapped : object
-        The module, class instance or function to wrap.
     put, get : callable
         Copy an array to the device and back.
     """
@@ -91,23 +89,12 @@ class ClassOnDevice:
 
 
 class Device(NamedTuple):
-    """A device that computes.
+    """A device that computes."""
 
-    Attributes
-    ----------
-    name : str
-        Name shown in reports.
-    library : module or object
-        roipool's functions, taking and returning NumPy arrays.
-    types : tuple of str
-        Types of features that the device supports, bytes aside.
-    put, get : callable
-        Copy an array to the device and back.
-    """
-
-    name: str
-    library: Any
-    types: tuple[str, ...]
+    name: str  # name shown in reports
+    library: Any  # roipool's functions, taking and returning NumPy arrays
+    types: tuple[str, ...]  # types of features that the device supports, bytes aside
+    # Copy an array to the device and back.
     put: Put
     get: Get
 

@@ -75,10 +75,6 @@ def draw(
         Whether to draw only tiny maps with few boxes, which take much less time.
     dtype : str, optional
         Type of the maps; by default drawn from the types that the operation takes.
-
-    Returns
-    -------
-    Case
     """
     rng = np.random.default_rng((seed, number))
     return draw_from(rng, operations, tiny=tiny, dtype=dtype)

@@ -33,23 +33,12 @@ FIRST_CHANNELS = 4  # at least: fewer channels have kernels of their own
 
 @dataclass
 class Tally:
-    """The outcome of a group of comparisons.
+    """The outcome of a group of comparisons."""
 
-    Attributes
-    ----------
-    name : str
-        The device or instruction set, and the reference.
-    count : int
-        Number of numbers compared.
-    worst : float
-        The largest error, as a fraction of the tolerance.
-    problems : list of str
-        One line for each comparison that failed; empty if the group passed.
-    """
-
-    name: str
-    count: int = 0
-    worst: float = 0.0
+    name: str  # the device or instruction set, and the reference
+    count: int = 0  # number of numbers compared
+    worst: float = 0.0  # the largest error, as a fraction of the tolerance
+    # One line for each comparison that failed; empty if the group passed.
     problems: list[str] = field(default_factory=list)
 
     def add(self, what: str, comparison: Comparison) -> None:
@@ -93,8 +82,6 @@ def verify(
         "cpu", "cuda" or both.
     seed : int
         Seed of the random calls and of the options drawn for the catalogue's calls.
-    entries : sequence of Entry
-        Entries of the catalogue.
     library : module
         The library to verify: `roipool`, or an object with functions of the same names.
     everything : bool
@@ -236,10 +223,6 @@ def tallies(
 
     Parameters
     ----------
-    calls : iterable of Check
-        The calls.
-    place : Device
-        The device that computes.
     engines : mapping, optional
         Instruction sets by name; by default the current one, named after the device.
     what : str

@@ -49,10 +49,6 @@ def ask(
 
     Parameters
     ----------
-    case : Case
-        The call.
-    oracle : Oracle, optional
-        By default the operation's.
     operation : System, optional
         The oracle's functions to call; by default all of them.
     **more
@@ -95,12 +91,6 @@ def against_oracle(
 
     Parameters
     ----------
-    case : Case
-        The call.
-    got : dict
-        The results that `run` returned.
-    oracle : Oracle, optional
-        By default the operation's.
     argmax : ndarray, optional
         The argmax from which the gradient of a maximum was computed; by default the one in `got`.
     slack : function

@@ -20,24 +20,16 @@ TINY_PRODUCTS = 16  # subnormal products that may be added up for one number
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outcome of comparing numbers with expected numbers.
+    """The outcome of comparing numbers with expected numbers."""
 
-    Attributes
-    ----------
-    count, equal, wrong : int
-        How many numbers were compared, are equal, and differ by more than the tolerance.
-    worst : float
-        The largest error of computing, as a fraction of its tolerance: above 1 if a number is
-        wrong. The rounding to a type that only stores numbers is excluded from both.
-    problem : str or None
-        Description of the largest error, if a number is wrong.
-    """
-
+    # Numbers that were compared, are equal, and differ by more than the tolerance.
     count: int
     equal: int
     wrong: int
+    # The largest error of computing, as a fraction of its tolerance: above 1 if a number is wrong.
+    # The rounding to a type that only stores numbers is excluded from both.
     worst: float
-    problem: str | None
+    problem: str | None  # description of the largest error, if a number is wrong
 
 
 def compute_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
@@ -64,8 +56,6 @@ def compare(
 
     Parameters
     ----------
-    got : ndarray
-        The library's result.
     expected : ndarray of float64
         The exact result. NaN and infinities must agree.
     terms : ndarray of float64 or float
@@ -77,10 +67,6 @@ def compare(
         to such a type, too.
     more : ndarray of float64 or float
         Additional error allowed.
-
-    Returns
-    -------
-    Comparison
     """
     if got.shape != expected.shape:
         return _nothing_right(got.size, f"shape {got.shape}", f"{expected.shape}")

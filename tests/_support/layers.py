@@ -22,21 +22,11 @@ from roipool.compat import (
 
 
 class LayerCase(NamedTuple):
-    """A layer and a call of it.
+    """A layer and a call of it."""
 
-    Attributes
-    ----------
-    make : callable
-        Returns a new layer.
-    arguments : tuple
-        Of a call, in NumPy; the maps are the first.
-    shown : str
-        The layer's ``repr``.
-    """
-
-    make: Callable[[], Any]
-    arguments: tuple[Any, ...]
-    shown: str
+    make: Callable[[], Any]  # returns a new layer
+    arguments: tuple[Any, ...]  # arguments of a call, in NumPy; the maps are the first
+    shown: str  # the layer's ``repr``
 
 
 def _maps(*shape: int) -> Any:

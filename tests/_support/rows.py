@@ -20,24 +20,13 @@ GRADIENTS = ("grad_output", "features")
 
 
 class RowCall(NamedTuple):
-    """A call of a row's function.
+    """A call of a row's function."""
 
-    Attributes
-    ----------
-    case : Case
-        The call's description.
-    function : callable
-        The function; that of a method also takes the arguments of its class.
-    arguments : dict
-        By name, in NumPy.
-    maps : str
-        The argument that holds the features or, of a gradient, that of pooled values.
-    """
-
-    case: Case
+    case: Case  # the call's description
+    # The function; that of a method also takes the arguments of its class.
     function: Callable[..., Any]
-    arguments: dict[str, Any]
-    maps: str
+    arguments: dict[str, Any]  # by name, in NumPy
+    maps: str  # the argument that holds the features or, of a gradient, that of pooled values
 
     def expected(self) -> list[Array]:
         """Return the results of NumPy's call."""

@@ -291,6 +291,10 @@ def test_mistyped_systems(capsys: pytest.CaptureFixture[str]) -> None:
 SLIPS = {
     "a stride of 16 is 1/16": (["--spatial-scale", "16"], "1,2,3,4\n"),
     "fractions need --normalized": ([], "0.1,0.2,0.3,1\n0,0,0.5,0.5\n"),
+    "height - 1 and width - 1: --box-format tensorflow": (
+        ["--normalized", "--systems", "mmcv.roi_align,tensorflow.*"],
+        "0.1,0.2,0.3,1\n",
+    ),
 }
 
 

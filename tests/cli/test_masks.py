@@ -15,6 +15,7 @@ from roipool import cli, reference
 SIZE = (30, 44)  # of the picture
 BOXES = np.array([[3.2, 4.9, 21.7, 20.3], [-4, 10, 9.5, 33], [20, 2, 40, 26]])
 MASKS = np.random.default_rng(0).random((3, 6, 6)).astype(np.float32)
+MASKS[0, 0, :2] = 0, 1  # the least and the most that a mask may hold
 
 
 @pytest.fixture

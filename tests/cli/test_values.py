@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import roipool
 from roipool import reference
 from roipool.cli import main
 from roipool.compat import tensorflow
+from roipool.systems import Compared
+from roipool.tools.compare.engines import ENGINES
 from roipool.tools.compare.identify import identify
 from roipool.tools.compare.problem import Options, Problem
 from roipool.tools.compare.values import Values
@@ -120,6 +123,22 @@ def test_many_boxes_and_channels_are_all_compared() -> None:
     assert not identify(many, Values(values))[1]
 
 
+def test_a_large_map_is_copied_for_each_bin_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Position-sensitive systems are tried with the options given, not with every mistake."""
+    monkeypatch.setattr("roipool.tools.compare.identify._MANY_CELLS", 0)
+    tried: Counter[str] = Counter()
+    on_cpu = ENGINES["cpu"]
+
+    def counted(compared: Compared) -> Any:
+        tried[compared.row] += 1
+        return on_cpu(compared)
+
+    monkeypatch.setitem(ENGINES, "cpu", counted)
+    swapped = np.asarray(aligned(ROIS[:, [0, 2, 1, 4, 3]]), np.float32)
+    assert identify(problem(), Values(swapped))[1]
+    assert tried["ps_roi_pool"] == 1 < tried["precise_roi_pool"]
+
+
 # ---- The command
 
 
@@ -161,7 +180,7 @@ def test_values_of_a_file(five: list[str], name: str, capsys: pytest.CaptureFixt
     else:
         np.savetxt(name, pooled[0, 0])
     assert main([*five, "--values", name, "--json", "out.json"]) == 0
-    assert "The values are those of: 3 4 8 9.\n   torchvision.roi_align," in capsys.readouterr().out
+    assert "The values 3 4 8 9 are those of:\n   torchvision.roi_align," in capsys.readouterr().out
     content = strict_json("out.json")
     assert content["identified"]["equal"]
     assert content["identified"]["matches"][0]["systems"][0] == "torchvision.roi_align"

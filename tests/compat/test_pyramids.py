@@ -308,7 +308,7 @@ def test_scales_of_the_first_call_are_kept() -> None:
     pooler = torchvision.MultiScaleRoIAlign(["0", "1"], 1, 0)
     named = {"0": MAPS[0], "1": MAPS[1]}
     pooler(named, TABLES, [(256, 256)] * 2)
-    with pytest.raises(ValueError, match="as many maps as at the first call, 2: 1"):
+    with pytest.raises(ValueError, match="must hold 2 maps, one for each scale, got 1"):
         pooler({"0": MAPS[0]}, TABLES, [(256, 256)] * 2)
 
 

@@ -156,6 +156,17 @@ def listed(results: Any) -> list[Any]:
     return [*results] if isinstance(results, (list, tuple)) else [results]
 
 
+def test_maps_of_integers_take_the_general_path(cupy: Any) -> None:
+    """In launches, int16 is the bits of bfloat16."""
+    call, make = CALLS["align"]
+    for maps_of_floats, rows in make(cupy, np.dtype("float32"), "NCHW"):
+        call(maps_of_floats, rows, "NCHW")
+    integers = (100 * maps_of_floats.get()).astype(np.int16)
+    expected = call(cupy.asarray(integers.astype(np.float32)), rows, "NCHW").get()
+    for _ in range(2):  # the second has the options of the first
+        assert call(cupy.asarray(integers), rows, "NCHW").get().tobytes() == expected.tobytes()
+
+
 @pytest.mark.parametrize("wrong", ["levels", "type", "size", "channels", "number"])
 def test_pyramids_that_take_the_general_path(cupy: Any, wrong: str) -> None:
     single = np.dtype("float32")
@@ -188,6 +199,35 @@ def test_a_gradient_of_another_shape_is_refused(cupy: Any) -> None:
         with contextlib.suppress(TypeError, ValueError):
             roipool.roi_align_backward(gradient, rows, shape, 0.5, 2, layout="NCHW")
         assert driver.launched == []
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gradients_of_maps_that_differ_are_refused(cupy: Any, axis: int) -> None:
+    """In their numbers of images or channels."""
+    for given in gradients_of_pyramids(cupy, np.dtype("float32"), "NCHW"):
+        CALLS["gradient of a pyramid"][0](*given, "NCHW")
+    gradient, rows, levels = given
+    first, *others = map(list, shapes_of_maps(len(rows), "NCHW"))
+    others[-1][axis] += 1
+    shapes = tuple(tuple(each) for each in (first, *others))
+    driver.launched.clear()
+    with pytest.raises(ValueError, match="input_shapes"):
+        roipool.multilevel_roi_align_backward(
+            gradient, rows, shapes, SCALES, 2, levels=levels, layout="NCHW"
+        )
+    assert driver.launched == []
+
+
+def test_an_argmax_of_another_type_takes_the_general_path(cupy: Any) -> None:
+    from roipool._cuda import kept
+    from roipool._definitions import Definition
+    from roipool._request import MaxRules, Pooling
+
+    pooling = Pooling(Definition("roi_pool"), (5, 5), rules=MaxRules(argmax_is_cell=True))
+    own = kept.KeptVerb("maximum", pooling, np.dtype(np.int32))
+    kind = np.dtype("float32"), kept.table_of(np.dtype("float32"), 4)
+    assert own.prepared(kind, 0, 3, ((1, 1, 2**15, 2**15),))[0] is not None
+    assert own.prepared(kind, 0, 3, ((1, 1, 2**16, 2**16),))[0] is None  # int64
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

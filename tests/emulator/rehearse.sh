@@ -35,4 +35,4 @@ sys.modules[__name__] = programs.install()
 PYTHON
 
 PATH="$programs:$PATH" PYTHONPATH="$programs/site:$PWD/tests" ROIPOOL_EMULATOR_CACHE="$programs/kernels" \
-  BENCH_OPTIONS="--boxes 2 --channels 2" scripts/gpu.sh "$@"
+  BENCH_OPTIONS="--boxes 2 --channels 2" CALLS_OPTIONS="--device cpu" scripts/gpu.sh "$@"

@@ -21,9 +21,11 @@ PROGRAMS = {
 }
 STEPS = [
     "build",
-    "bench-first",
-    "verify",
+    "jax",
     "tests",
+    "verify",
+    "calls",
+    "bench-first",
     "bench",
     "bench-float16",
     "exercise",

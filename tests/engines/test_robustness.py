@@ -359,6 +359,31 @@ def test_without_images_every_bin_is_written() -> None:
     assert (argmax == -1).all()
 
 
+@pytest.mark.parametrize(("layout", "shape"), [("NCHW", (1, 1, 4, 4)), ("NHWC", (1, 4, 4, 1))])
+def test_boxes_of_no_image_get_no_gradient(layout: str, shape: tuple[int, ...]) -> None:
+    """Even if their argmax names a cell."""
+    argmax, grad = np.full((2, 1, 1, 1), 3, np.int32), np.ones((2, 1, 1, 1), np.float32)
+    out = np.empty(shape, np.float32)
+    _cpu.unpool(grad, argmax, np.array([0, -1]), layout, out)
+    assert np.flatnonzero(out).tolist() == [3]
+    assert out.sum() == 1
+
+
+def test_an_argmax_is_compared_with_the_samples_of_its_own_bin() -> None:
+    """Five cells in three bins: the second has three samples along an axis, the others two."""
+    regions = Regions(np.array([[0, 0, 4, 1]], np.float32), np.array([0]))
+    pooling = Pooling(Definition("roi_pool"), (1, 3))
+    grad, out = np.ones((1, 1, 1, 3), np.float32), np.empty((1, 1, 2, 5), np.float32)
+    most = np.array([[[[3, 5, 3]]]], np.int32)
+    _cpu.maximum_backward(grad, most, regions, pooling, out)
+    assert np.flatnonzero(out).tolist() == [6, 8, 9]
+    for bin_ in range(3):
+        wrong = most.copy()
+        wrong[..., bin_] += 1
+        with pytest.raises(ValueError, match="argmax"):
+            _cpu.maximum_backward(grad, wrong, regions, pooling, out)
+
+
 def test_wrong_arguments() -> None:
     program = Path(__file__).parents[1] / "faults" / "hostile_arguments.py"
     done = run_python(

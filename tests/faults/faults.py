@@ -15,31 +15,16 @@ VOLUMES = "tests/ops/test_roi_align_3d.py -k emulator"
 
 
 class Fault(NamedTuple):
-    """One fault.
+    """One fault."""
 
-    Attributes
-    ----------
-    name : str
-        A word or two.
-    file : str
-        Where it is planted.
-    snippet, replacement : str
-        Text that occurs once in the file, and what stands there instead.
-    slip : str
-        What somebody did wrong.
-    tests : str
-        Arguments of pytest: the tests of the subject.
-    equivalent : str
-        Why the fault changes no result, where it changes none.
-    """
-
-    name: str
-    file: str
+    name: str  # a word or two
+    file: str  # where it is planted
+    # Text that occurs once in the file, and its replacement.
     snippet: str
     replacement: str
-    slip: str
-    tests: str = CPU_TESTS
-    equivalent: str = ""
+    slip: str  # the mistake in words
+    tests: str = CPU_TESTS  # arguments of pytest: the tests of the subject
+    equivalent: str = ""  # why the fault changes no result, where it changes none
 
     def planted(self, text: str) -> str:
         """Return the file's text with the fault."""

@@ -351,6 +351,7 @@ def usual_settings() -> None:
 if __name__ == "__main__":
     if "--worker" in sys.argv:
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".* all end at more than")  # boxes in pixels are drawn
         usual_settings()
         limit_memory(MEBIBYTES)
     sys.exit(main(__file__, __doc__ or "", try_call))

@@ -120,18 +120,11 @@ SILENT = re.compile(r"^\s*(//|#|\*|\"|template|static_assert|raise |assert )|^\s
 
 
 class Mutant(NamedTuple):
-    """One change of one line; attributes as of a `Fault`.
-
-    Attributes
-    ----------
-    number : int
-        Of the lines that have this text, which one is changed.
-    before, after : str
-        The line.
-    """
+    """One change of one line; attributes as of a `Fault`."""
 
     file: str
-    number: int
+    number: int  # which one of the lines with this text is changed
+    # The line, and its replacement.
     before: str
     after: str
     operator: str

@@ -91,24 +91,14 @@ def differentiable_arguments(name: str) -> set[str]:
 
 
 class CompatContract:
-    """The contract of a library.
+    """The contract of a library."""
 
-    Attributes
-    ----------
-    library : str
-        As guises name it.
-    usual : tuple of str
-        The guises that take no time; the others' tests are thorough.
-    adapter, differentiated : callable
-        The library's adapters: as is, and by differentiation.
-    refused : str
-        What an error says of an argument without a gradient.
-    """
-
-    library: ClassVar[str]
-    usual: ClassVar[tuple[str, ...]]
+    library: ClassVar[str]  # as guises name it
+    usual: ClassVar[tuple[str, ...]]  # the guises that take no time; the others' tests are thorough
+    # The library's adapters: as is, and by differentiation.
     adapter: ClassVar[Callable[[Case], Adapter]]
     differentiated: ClassVar[Callable[[Case], Adapter]]
+    # What an error says of an argument without a gradient.
     refused: ClassVar[str] = "must not require a gradient"
 
     def gradient(self, pool: Callable[[Any], Any], array: Any) -> Any:

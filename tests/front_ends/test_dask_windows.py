@@ -57,7 +57,7 @@ def _parts(result: Any) -> tuple[Any, ...]:
 
 
 def test_tasks_read_only_the_tiles_of_their_boxes() -> None:
-    """A picture of 10 GB, of which two boxes read five tiles of 1 MB."""
+    """Two boxes read five tiles of 1 MB of a picture of 10 GB, and one outside reads none."""
     read = []
 
     def tile(block_info: Any = None) -> np.ndarray[Any, Any]:
@@ -69,11 +69,16 @@ def test_tasks_read_only_the_tiles_of_their_boxes() -> None:
     whole, last = divmod(side, step)
     chunks = ((1,), (1,), (step,) * whole + (last,), (step,) * whole + (last,))
     slide = da.map_blocks(tile, chunks=chunks, dtype=np.uint8, meta=np.empty((0,) * 4, np.uint8))
-    rois = [[0, 5000, 5000, 5100, 5100], [0, 40900, 30700, 41000, 30800]]
+    rois = [
+        [0, 5000, 5000, 5100, 5100],
+        [0, 40900, 30700, 41000, 30800],
+        [0, -500, -500, -400, -400],
+    ]
     read.clear()
     pooled = roipool.roi_align(slide, rois, 2).compute(scheduler="sync")
-    assert pooled.shape == (2, 1, 2, 2)
-    assert (pooled > 0).all()
+    assert pooled.shape == (3, 1, 2, 2)
+    assert (pooled[:2] > 0).all()
+    assert not pooled[2].any()
     corners = {(y, x) for y in (29 * step, 30 * step) for x in (39 * step, 40 * step)}
     assert sorted(read) == sorted({(4 * step, 4 * step)} | corners)
 

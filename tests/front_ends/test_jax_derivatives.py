@@ -77,3 +77,22 @@ def test_the_value_outside_the_map_has_no_tangent(extrapolation_value: float) ->
     expected = np.zeros((2, image.shape[1], 3, 3))
     expected[0, :, 1, 1] = 1.0
     np.testing.assert_array_equal(tangent, expected)
+
+
+@pytest.mark.parametrize("image", [-1, 1, 7])
+def test_a_box_of_no_image_has_no_derivatives(image: int) -> None:
+    """A program does not know its values; their argmax may be of another call."""
+    boxes, argmax = jnp.array([[0.0, 0, 3, 3]] * 2), jnp.full((2, 1, 1, 1), 3, jnp.int32)
+
+    @jax.jit
+    def derivatives(grad: Any, images: Any) -> Any:
+        def backward(grad: Any) -> Any:
+            shape = (1, 1, 4, 4)
+            return roipool.roi_pool_backward(grad, argmax, boxes, shape, batch_indices=images)
+
+        found, transposed = jax.vjp(backward, grad)
+        return found, transposed(jnp.full(found.shape, 5.0))[0]
+
+    first, second = derivatives(jnp.ones((2, 1, 1, 1)), jnp.array([0, image]))
+    assert first.ravel().tolist() == [0, 0, 0, 1, *[0] * 12]
+    assert second.ravel().tolist() == [5, 0]

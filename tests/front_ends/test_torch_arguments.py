@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import roipool
+from roipool.torch import nn
 
 MAPS = torch.zeros(2, 4, 5, 5)
 ROIS = torch.tensor([[0, 1.0, 1, 3, 3], [1, 0, 0, 4, 4]])
@@ -155,3 +157,16 @@ class TestBoundingBoxes:
         for options in ({}, {"angle_unit": "degrees", "clockwise": True}):
             with pytest.raises(ValueError, match="CXCYWHR with angle_unit='degrees'"):
                 roipool.roi_align_rotated(maps, [boxes], 2, **options)
+
+
+@pytest.mark.parametrize("size", [np.array([3, 2]), torch.tensor([3, 2])], ids=["array", "tensor"])
+def test_an_array_is_a_pair(size: Any) -> None:
+    """As torchvision takes sizes."""
+    x, rois = torch.rand(1, 2, 9, 9), torch.tensor([[0, 1, 1, 7, 7.0]])
+    pooled = roipool.roi_align(x, rois, (3, 2), sampling_ratio=2)
+    assert torch.equal(roipool.roi_align(x, rois, size, sampling_ratio=size * 0 + 2), pooled)
+    assert torch.equal(nn.RoIAlign(size, sampling_ratio=size * 0 + 2)(x, rois), pooled)
+
+
+def test_a_notebook_completes_the_modules_alone() -> None:
+    assert dir(nn) == nn.__all__

@@ -20,6 +20,7 @@ from _support.emulator import driver, memory, streams
 from _support.emulator.arithmetic import launches
 from _support.operators import Request, forward_request, requests
 from _support.pairwise import each
+from _support.pretended import OldStream, Pretended, TorchStream
 from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, TensorCase, maps
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -31,7 +32,6 @@ from roipool._levels import levels_by_area
 from roipool._request import Pooling
 from roipool.torch import _launches
 from roipool.torch._autograd import device_of_plain
-from roipool.torch._cuda import Cuda
 from roipool.torch._families import AVERAGE, AVERAGE_OF_MAPS, FAMILIES
 from roipool.torch._fast_path import FastAverage
 from roipool.torch._kernels import KERNELS
@@ -49,33 +49,6 @@ usual_forms = each(
     dtype={name: DTYPES[name] for name in ("float32", "bfloat16")},
     memory_format=FORMATS,
 )
-
-
-class OldStream:
-    """Stream 7 of torch before 2.10."""
-
-    cuda_stream = 7
-
-
-class TorchStream(OldStream):
-    """Stream 7 of torch since 2.10."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.cuda_stream
-
-
-class Pretended(Cuda):
-    """CUDA tensors on the host; counts what torch allocates, and knows where."""
-
-    def __init__(self, stream: type[OldStream] = TorchStream) -> None:
-        super().__init__(lambda device: stream())
-        self.allocated = 0
-        self.devices: set[torch.device] = set()
-
-    def allocate(self, device: torch.device, size: int) -> Any:
-        self.allocated += size
-        self.devices.add(device)
-        return super().allocate(device, size)
 
 
 @pytest.fixture

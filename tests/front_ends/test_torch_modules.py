@@ -13,6 +13,7 @@ from torch import Tensor
 
 import roipool
 import roipool.torch
+from roipool import reference
 from roipool.compat import mmcv
 from roipool.torch import nn
 from roipool.torch.nn import RiRoIAlignRotated
@@ -95,6 +96,39 @@ def test_modules_are_torchvisions() -> None:
     )
     assert torch.equal(crop(features, corners, indices), torch.from_numpy(expected))
     assert "sampling_ratio=0, pool_mode='max'" in repr(nn.RoIAlign(7, pool_mode="max"))
+
+
+def test_a_pyramid_takes_the_scales_of_its_maps() -> None:
+    """The first picture is low and wide: torchvision's scales of its padded maps are too large."""
+    scales = (1 / 4, 1 / 8)
+    maps = [torch.rand(1, 2, 32 // 4, 128 // 4), torch.rand(1, 2, 32 // 8, 128 // 8)]
+    table = torch.tensor([[60.0, 2, 80, 9], [0, 0, 99, 31]])
+    module = nn.MultiScaleRoIAlign(["a", "b"], 2, 2, canonical_scale=28, scales=scales)
+    pooled = module({"a": maps[0], "b": maps[1]}, [table], [(11, 100)])
+    for box, level in zip(table, (0, 1), strict=True):
+        number = int((table == box).all(1).nonzero())
+        expected = reference.roi_align(
+            maps[level].numpy(), [[0, *box.tolist()]], 2, scales[level], 2, aligned=False
+        )
+        np.testing.assert_allclose(pooled[number : number + 1], expected, rtol=1e-5)
+    assert module.scales == [*scales]
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        (
+            (0.25, 0.25),
+            r"scales must be powers of two, each half of the one before, got \[0.25, 0.2",
+        ),
+        ((0.25, "a"), r"scales\[1\] must be a real number"),
+        (0.25, "scales must be a list or tuple, got float"),
+        ((0.5,), "scales must hold one number per map: got 1 for 2"),
+    ],
+)
+def test_wrong_scales_are_named(scales: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        nn.MultiScaleRoIAlign(["a", "b"], 2, 2, scales=scales)
 
 
 def test_packs_predict_offsets_and_a_mask() -> None:

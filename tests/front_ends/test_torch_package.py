@@ -1,10 +1,9 @@
-"""The package around the operations: imports, errors, threads, processes, autocast, training."""
+"""The package around the operations: imports, errors, threads, autocast, training."""
 
 from __future__ import annotations
 
 import runpy
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import torch
 from _support.pairwise import each
 from _support.run_python import run_python
 from _support.tensors import CASES, DTYPES, maps
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 import roipool
 import roipool.torch
@@ -241,35 +238,6 @@ def test_many_threads_at_once() -> None:
         thread.join()
     assert len(results) == 80
     assert all(torch.equal(result, results[0]) for result in results)
-
-
-class Pooled(Dataset[Tensor]):
-    """Pools in a worker."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> Tensor:
-        return ALIGN.pool(maps(seed=index), ALIGN.boxes(), ALIGN.indices())
-
-
-@pytest.fixture
-def two_threads(same_threads_after: None) -> Iterator[None]:
-    """Set two threads for torch and for roipool; the smaller setting applies."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    roipool.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-def test_workers_of_a_data_loader(two_threads: None) -> None:
-    """Workers are forked after this process has used threads."""
-    large = torch.ones(1, 64, 40, 40)
-    roipool.roi_align(large, torch.tensor([[0, 0, 0, 30, 30.0]] * 50), 7)
-    loader = DataLoader(Pooled(), num_workers=2, multiprocessing_context="fork")
-    for index, batch in enumerate(loader):
-        assert torch.equal(batch[0], ALIGN.pool(maps(seed=index), ALIGN.boxes(), ALIGN.indices()))
 
 
 # ---- Examples

@@ -1,7 +1,7 @@
 """PyTorch's own processes and compiled libraries: FSDP2, DTensor, DataLoader, AOTInductor.
 
-Each test has two processes of one thread besides its own, which two processors bear. That of
-DistributedDataParallel is an example: `test_torch_package.py`.
+Each test has two processes of one thread besides its own, which two processors bear, and each of
+these imports torch. That of DistributedDataParallel is an example: `test_torch_package.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from _support.platforms import needs_fork, needs_linux
 from _support.run_python import run_python
 
 pytest.importorskip("torch")
-
-pytestmark = pytest.mark.everything  # each process imports torch
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "ROIPOOL_NUM_THREADS": "1"}
 
@@ -90,6 +88,7 @@ else:
 
 
 @needs_linux
+@pytest.mark.everything
 @pytest.mark.parametrize(
     "code", [SHARDED_PARAMETERS, SHARDED_MAPS], ids=["fully_shard", "local_map"]
 )
@@ -128,7 +127,10 @@ DATA = """
 """
 
 
-@pytest.mark.parametrize("start", [pytest.param("fork", marks=needs_fork), "spawn"])
+@pytest.mark.parametrize(
+    "start",
+    [pytest.param("fork", marks=needs_fork), pytest.param("spawn", marks=pytest.mark.everything)],
+)
 def test_workers_of_a_data_loader(start: str) -> None:
     """Also where the process before has used roipool's and torch's threads."""
     code = f"""
@@ -153,6 +155,7 @@ def test_workers_of_a_data_loader(start: str) -> None:
 
 
 @needs_linux  # and a compiler
+@pytest.mark.everything
 def test_a_compiled_library(tmp_path: Path) -> None:
     """AOTInductor: another process loads it, and calls the operator of the imported package."""
     common = f"""

@@ -96,6 +96,33 @@ def test_operators_are_differentiable_without_a_compiler() -> None:
         torch.autograd.gradgradcheck(lambda b: pool(features.detach(), b), (boxes,))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_operators_take_whole_tables(dtype: torch.dtype) -> None:
+    """Batch indices in the first column have no gradient; whole numbers have one of the maps."""
+    boxes, indices = ALIGN.boxes(3, dtype), ALIGN.indices(3)
+    features, grad = maps(dtype), maps(dtype, shape=(3, 3, *SIZE))
+    (request,) = [
+        each
+        for each in requests(ALIGN, features, grad, boxes, indices)
+        if each.verb == "average_backward_boxes"
+    ]
+    own = request.args[4:]
+
+    def by_table(table: Tensor, *tensors: Tensor) -> Tensor:
+        found: Tensor = request.overload(*tensors, table, None, *own)
+        return found
+
+    tables = torch.cat([indices[:, None], boxes], 1).round() + torch.arange(2)[:, None, None]
+    tables[..., 0] %= 2
+    for table in (tables, tables.long()):
+        found = torch.vmap(by_table, (0, None, None))(table, grad, features)
+        assert found.dtype is dtype
+        assert not found[..., 0].any()
+        for one, whole in zip(found, table, strict=True):
+            given = grad.numpy(), features.numpy(), whole[:, 1:].numpy(), whole[:, 0].numpy()
+            assert (one[:, 1:].numpy() == ALIGN.box_gradient(*given)).all()
+
+
 # ---- torch.compile
 
 

@@ -330,6 +330,19 @@ def test_gradients_of_other_bins_share_their_options() -> None:
         assert is_same(gradient, again)
 
 
+def test_an_array_is_a_pair() -> None:
+    """As TensorFlow and torchvision take sizes; it may change between calls."""
+    maps, _, rois = arrays("float32")
+    size = np.array([3, 2], np.int32)
+    for rows in (3, 4, 3):
+        size[0] = rows
+        given = roipool.roi_align(maps, rois, size, sampling_ratio=np.array([1, 2]))
+        assert is_same(given, roipool.roi_align(maps, rois, (rows, 2), sampling_ratio=(1, 2)))
+    for wrong in (np.array([3.0, 2]), np.array([3, 2, 1]), np.array([[3, 2]])):
+        with pytest.raises((TypeError, ValueError), match="output_size must be an int or a pair"):
+            roipool.roi_align(maps, rois, wrong)
+
+
 def test_many_options_in_many_threads() -> None:
     maps, _, rois = arrays("float32")
     sizes = [(rows, columns) for rows in range(1, 20) for columns in range(1, 20)]

@@ -3,6 +3,7 @@
 
 #include "definition_rows.h"
 #include "execute.h"
+#include "forks.h"
 #include "interface.h"
 #include "mask_call.h"
 #include "xla.h"
@@ -57,6 +58,8 @@ void* handler_for_xla(Executor executor) { return xla_handler(executor); }
 void* handler_for_cuda() { return xla_cuda_handler(); }
 
 void set_cuda_driver(const size_t* addresses) { use_cuda_driver(addresses); }
+
+bool make_forks_safe() noexcept { return prepare_for_forks(); }
 
 const DefinitionRow* rows_of_definitions() { return definition_rows; }
 

@@ -104,6 +104,9 @@ void* handler_for_xla(Status (*executor)(Call*, int running));
 void* handler_for_cuda();
 void set_cuda_driver(const size_t* addresses);
 
+// Lets threads end before forks; to be called once. Returns whether that was possible.
+bool make_forks_safe() noexcept;
+
 // The rows of definitions.h, for Python.
 const DefinitionRow* rows_of_definitions();
 int number_of_definitions();

@@ -7,7 +7,7 @@
 
 namespace roipool {
 
-// Of the cells of masks, and of what is pasted.
+// Types of the cells of masks, and of pasted pixels.
 enum MaskStorage {
   mask_float16,
   mask_bfloat16,

@@ -484,6 +484,7 @@ void scatter(const Job& job, const Block& block, wide_int box, const View<Value>
 template <typename Storage, typename Value>
 void scatter_argmax(const Job& job, const Block& block, wide_int box, const View<Value>& map,
                     wide_int next_plane) {
+  if (job.box_image[box] < 0) return;  // of no image, whatever its argmax names
   if (job.wide_argmax) {
     scatter<int64_t, Storage>(job, block, box, map, next_plane);
   } else {

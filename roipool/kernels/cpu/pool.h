@@ -2,7 +2,6 @@
 // all of its parts are done: unlike at the end of an OpenMP region, nobody waits for a thread that
 // never got a core, and threads without a call sleep.
 #pragma once
-#include <atomic>
 #include <exception>
 #include <list>
 #include <memory>
@@ -13,12 +12,6 @@
 #include "team.h"
 
 namespace roipool {
-
-// Whether calls have its threads instead of a parallel region's.
-inline std::atomic<bool>& uses_pool() noexcept {
-  static std::atomic<bool> value{built_with_pool != 0};
-  return value;
-}
 
 class ThreadPool {
  public:

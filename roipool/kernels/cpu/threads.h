@@ -1,5 +1,6 @@
 // OpenMP, where the build has it.
 #pragma once
+#include <atomic>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -23,6 +24,12 @@ const int built_with_pool = 1;
 #else
 const int built_with_pool = 0;
 #endif
+
+// Whether calls have the pool's threads instead of a parallel region's.
+inline std::atomic<bool>& uses_pool() noexcept {
+  static std::atomic<bool> value{built_with_pool != 0};
+  return value;
+}
 
 // Tells the processor that a thread waits in a loop.
 inline void relax_processor() noexcept {

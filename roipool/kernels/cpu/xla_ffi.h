@@ -125,7 +125,7 @@ struct CallFrame {
 // XLA asks a handler once for its metadata, by a call with an extension of this kind.
 const int32_t extension_is_metadata = 1;
 
-// Of a handler whose calls always queue the same operations: they can be captured in a graph.
+// Trait of a handler whose calls always queue the same operations, which a graph can capture.
 const uint32_t fits_command_buffers = 1;
 
 struct Metadata {

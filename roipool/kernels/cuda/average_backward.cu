@@ -31,8 +31,8 @@ struct Load {
   Items<Storage, pack> gradients[packs];
   Tap down, along;
 
-  static __device__ int bin_of_taps() { return static_cast<int>(threadIdx.x) / tile_side; }
-  static __device__ int first_tap() { return static_cast<int>(threadIdx.x) % tile_side; }
+  static __device__ int bin_of_taps() { return static_cast<int>(read_thread() / tile_side); }
+  static __device__ int first_tap() { return static_cast<int>(read_thread() % tile_side); }
 
   // Threads without a bin load those of others.
   __device__ void begin(const Call& call, const Shared& shared, const Storage* grad_output,
@@ -43,16 +43,18 @@ struct Load {
       load_channels(call, shared, grad_output, chunk);
     }
     down.cell = along.cell = no_cell;
-    if (bin_of_taps() >= chunk.bins) return;
-    const int bin = chunk.first + bin_of_taps(), tap = first_tap();
+    const int number = bin_of_taps();
+    if (number >= chunk.bins) return;
+    const int bin = chunk.first + number, tap = first_tap();
     if (tap < shared.rows[bin].count) down = shared.rows[bin].taps[tap];
     if (tap < shared.columns[bin].count) along = shared.columns[bin].taps[tap];
   }
   __device__ void load_bins(const Shared& shared, const Storage* grad_output, const Staged& chunk) {
-    grad_output += channel_of_lane(shared.tile, lane_of_thread());
+    const int warp = read_warp();
+    grad_output += channel_of_lane(shared.tile, read_lane());
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
-      const int bin = chunk.first + minimum(warp_of_thread() + p * warps, chunk.bins - 1);
+      const int bin = chunk.first + minimum(warp + p * warps, chunk.bins - 1);
       gradients[p] =
           *reinterpret_cast<const Items<Storage, pack>*>(grad_output + shared.gradients_at[bin]);
     }
@@ -60,12 +62,11 @@ struct Load {
   __device__ void load_channels(const Call& call, const Shared& shared, const Storage* grad_output,
                                 const Staged& chunk) {
     const wide_int step = strides_of_pooled(call).channel;
-    const int bin = minimum(lane_of_thread(), chunk.bins - 1);
+    const int warp = read_warp(), bin = minimum(read_lane(), chunk.bins - 1);
     grad_output += shared.gradients_at[chunk.first + bin];
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
-      const Storage* from =
-          grad_output + channel_of_lane(shared.tile, warp_of_thread() * packs + p) * step;
+      const Storage* from = grad_output + channel_of_lane(shared.tile, warp * packs + p) * step;
       for (int c = 0; c < pack; ++c) {
         gradients[p].item[c] = *from;
         from += step;
@@ -74,46 +75,49 @@ struct Load {
   }
 
   __device__ void end(Shared& shared, const Staged& chunk, Weights& weights) const {
+    const int warp = read_warp(), lane = read_lane();
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
-      const int bin = channels_last ? warp_of_thread() + p * warps : lane_of_thread();
-      const int channel = (channels_last ? lane_of_thread() : warp_of_thread() * packs + p) * pack;
+      const int bin = channels_last ? warp + p * warps : lane;
+      const int channel = (channels_last ? lane : warp * packs + p) * pack;
       Items<Value, pack> values;
       for (int c = 0; c < pack; ++c) values.item[c] = compute_value(gradients[p].item[c]);
       *reinterpret_cast<Items<Value, pack>*>(shared.gradients + bin * pitch + channel) = values;
     }
-    put_down(shared, shared.rows[chunk.first + bin_of_taps()], down, weights);
-    put_along(shared, along, weights);
-    if (bin_of_taps() >= chunk.bins) return;
-    const TapsOfBin& rows = shared.rows[chunk.first + bin_of_taps()];
-    const TapsOfBin& columns = shared.columns[chunk.first + bin_of_taps()];
+    const int bin = bin_of_taps();
+    const TapsOfBin& rows = shared.rows[chunk.first + bin];
+    const TapsOfBin& columns = shared.columns[chunk.first + bin];
+    put_down(shared, bin, rows, down, weights);
+    put_along(shared, bin, along, weights);
+    if (bin >= chunk.bins) return;
 #pragma unroll 1
     for (int tap = first_tap() + tile_side; tap < rows.count; tap += tile_side) {
-      put_down(shared, rows, rows.taps[tap], weights);
+      put_down(shared, bin, rows, rows.taps[tap], weights);
     }
 #pragma unroll 1
     for (int tap = first_tap() + tile_side; tap < columns.count; tap += tile_side) {
-      put_along(shared, columns.taps[tap], weights);
+      put_along(shared, bin, columns.taps[tap], weights);
     }
   }
-  static __device__ void put_down(const Shared& shared, const TapsOfBin& rows, const Tap& tap,
-                                  Weights& weights) {
+  static __device__ void put_down(const Shared& shared, int bin, const TapsOfBin& rows,
+                                  const Tap& tap, Weights& weights) {
     const unsigned cell = tap.cell - static_cast<int>(shared.tile.top);
-    if (cell < tile_side) weights.down[cell][bin_of_taps()] = weight_of_row(rows, tap);
+    if (cell < tile_side) weights.down[cell][bin] = weight_of_row(rows, tap);
   }
-  static __device__ void put_along(const Shared& shared, const Tap& tap, Weights& weights) {
+  static __device__ void put_along(const Shared& shared, int bin, const Tap& tap,
+                                   Weights& weights) {
     const unsigned cell = tap.cell - static_cast<int>(shared.tile.left);
-    if (cell < tile_side) weights.along[bin_of_taps()][cell] = tap.weight;
+    if (cell < tile_side) weights.along[bin][cell] = tap.weight;
   }
 };
 
 __device__ inline void clear(Weights& weights) {
   typedef Items<Value, piece> Piece;
-  const int number = sizeof(Weights) / sizeof(Piece);
+  const unsigned number = sizeof(Weights) / sizeof(Piece), thread = read_thread();
 #pragma unroll
-  for (int i = 0; i < number; i += at_once) {
-    if (i + static_cast<int>(threadIdx.x) >= number) return;
-    reinterpret_cast<Piece*>(&weights)[i + threadIdx.x] = {};
+  for (unsigned i = 0; i < number; i += at_once) {
+    if (i + thread >= number) return;
+    reinterpret_cast<Piece*>(&weights)[i + thread] = {};
   }
 }
 
@@ -122,7 +126,7 @@ __device__ inline void clear(Weights& weights) {
 // The bins of a chunk read neighbouring rows: so that all warps have some of them to add.
 const int runs = 2, run = tile_side / runs;
 __device__ inline int row_of_run(int number) {
-  return (warp_of_thread() + number * (tile_side / runs)) % tile_side;
+  return (read_warp() + number * (tile_side / runs)) % tile_side;
 }
 
 struct Sums {
@@ -130,11 +134,11 @@ struct Sums {
 
   // Adds the bins of a chunk.
   __device__ void add_chunk(const Shared& shared, const Weights& weights) {
+    const int lane = read_lane();
+    const Value* gradients = shared.gradients + lane * pack;
 #pragma unroll
     for (int number = 0; number < runs; ++number) {
       const Value* down = weights.down[row_of_run(number)];
-      const Value* gradients = shared.gradients + lane_of_thread() * pack;
-      const int lane = lane_of_thread();
       bool reads = false;
       for (int x = 0; x < run; ++x) reads |= weights.along[lane][number * run + x] != Value(0);
       for (unsigned left = __ballot_sync(~0u, reads & (down[lane] != Value(0))); left != 0;
@@ -174,7 +178,7 @@ struct Sums {
     }
   }
   __device__ void write_cells(const Place& tile, Storage* corner, const Strides& strides) const {
-    corner += channel_of_lane(tile, lane_of_thread());
+    corner += channel_of_lane(tile, read_lane());
 #pragma unroll
     for (int number = 0; number < runs; ++number) {
       const int row = row_of_run(number);
@@ -192,7 +196,7 @@ struct Sums {
   }
   __device__ void write_channels(const Place& tile, Storage* corner, const Strides& strides,
                                  Value* exchange) const {
-    const int lane = lane_of_thread(), row = warp_of_thread();
+    const int lane = read_lane(), row = read_warp();
     const Offset step = static_cast<Offset>(strides.channel);
     corner += row * strides.row;
     const bool is_inside = tile.top + row < tile.bottom;
@@ -223,7 +227,7 @@ struct Sums {
   static __device__ void write_exchanged(const Place& tile, Storage* row, Offset step,
                                          const Value* exchange) {
     const int turns = tile_side / number, lanes = warp_size / turns;
-    const int x = lane_of_thread() % turns * number, first = lane_of_thread() / turns;
+    const int own = read_lane(), x = own % turns * number, first = own / turns;
     if (tile.left + x >= tile.right) return;
 #pragma unroll 1
     for (int lane = first; lane < warp_size; lane += lanes) {
@@ -242,7 +246,7 @@ struct Sums {
 __device__ inline void write_zeros(const Call& call, const Place& tile, Storage* maps) {
   const Map<Storage> map = map_of_tile(call, maps, tile);
   const int pieces = tile_side / piece, rows_at_once = at_once / pieces;
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(read_thread());
   const wide_int x = tile.left + thread % pieces * piece;
   const wide_int y = tile.top + thread / pieces % tile_side;
   if (y >= tile.bottom) return;
@@ -269,12 +273,12 @@ __device__ inline void write_zeros(const Call& call, const Place& tile, Storage*
 __device__ inline void add_hits(const Call& call, char* scratch, Shared& shared,
                                 const Storage* grad_output, Sums& sums) {
   find_bins(call, scratch, shared);
-  const wide_int& bins = shared.bins_up_to[shared.listing.hits - 1];
-  for (wide_int first = 0; first < bins; first += at_once) {
+  for (wide_int first = 0; first < bins_of_hits(shared); first += at_once) {
     describe_bins(call, scratch, shared, first);
     clear(shared.weights[0]);
     __syncthreads();
-    const int described = static_cast<int>(minimum<wide_int>(bins - first, at_once));
+    const int described =
+        static_cast<int>(minimum<wide_int>(bins_of_hits(shared) - first, at_once));
     Load load;
     int next = 0;  // the weights of the next chunk
     for (int begin = 0;; begin += chunk_bins) {
@@ -324,8 +328,11 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   using namespace roipool;
   Shared& shared = *reinterpret_cast<Shared*>(roipool_shared_memory);
   char* plans = plans_after_tally(call, scratch);
-  for (wide_int task = blockIdx.x; task < call.tasks; task += gridDim.x) {
-    // A block's work is described in shared memory rather than in registers, which are few.
+  // A block's work is described in shared memory rather than in registers, which are few; a turn
+  // takes one, a task two.
+  for (unsigned turn = 0;; ++turn) {
+    const wide_int task = blockIdx.x + wide_int(turn) * gridDim.x;
+    if (task >= call.tasks) break;
     if (find_work(call, plans, task, shared)) {
       Sums sums = {};
       const bool is_reached = add_portion(call, plans, shared, grad_output, sums);

@@ -10,13 +10,27 @@ const int warps = tile_side;
 const int chunk_bins = warp_size;
 // Hits that are listed at once, bins that are described: one of each thread.
 const int at_once = warps * warp_size;
-const int most_tests = 4;  // of boxes by each thread, at once
+const int most_tests = of_volumes ? 2 : 4;  // of boxes by each thread, at once
 const int channels_of_block = warp_size * pack;
 // From one bin's gradients to the next one's: bins and channels lie in different banks.
 const int pitch = channels_of_block + pack;
 // Values that lanes exchange: in pieces of 16 bytes; elements from one lane's row to the next.
 const int piece = 16 / sizeof(Value);
 const int exchange_pitch = tile_side + piece;
+
+// A thread's number, warp and lane, read anew where they are used: the compiler would keep them in
+// registers through the whole kernel, and spill others.
+__device__ inline unsigned read_thread() {
+#ifdef __CUDA_ARCH__
+  unsigned thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+#else
+  return threadIdx.x;
+#endif
+}
+__device__ inline int read_warp() { return static_cast<int>(read_thread() / warp_size); }
+__device__ inline int read_lane() { return static_cast<int>(read_thread() % warp_size); }
 
 // ---- Plans
 
@@ -152,7 +166,7 @@ struct Shared {
   TapsOfBin rows[at_once], columns[at_once];
   wide_int bins_up_to[at_once];  // of a hit: bins of it and of those before
   Hit hits[at_once];
-  int hits_of_warp[most_tests][warps];
+  unsigned of_warps[most_tests][warps];  // of each: the votes of its lanes, or a number
   Place tile;
   Portion portion;
   Listing listing;  // here rather than in registers, which are few
@@ -167,33 +181,31 @@ template <int tests>
 __device__ inline bool list_some(const Call& call, char* scratch, Shared& shared) {
   Listing listing = shared.listing;
   bool has_room = true;
-  const int warp = warp_of_thread(), lane = lane_of_thread(), boxes = static_cast<int>(call.boxes);
-  const int box = listing.next + static_cast<int>(threadIdx.x);
+  const int warp = read_warp(), lane = read_lane(), boxes = static_cast<int>(call.boxes);
+  const int box = listing.next + static_cast<int>(read_thread());
   const Portion& portion = shared.portion;
-  unsigned votes[tests];
+  __syncthreads();  // all have used the votes before
 #pragma unroll
   for (int test = 0; test < tests; ++test) {
     const int other = box + test * at_once;
     const Reach reach = *reach_in_scratch(scratch, call, minimum(other, boxes - 1));
-    votes[test] = __ballot_sync(~0u, (other < boxes) & reach.includes(shared.tile));
-  }
-  __syncthreads();  // all have used the numbers before
-  for (int test = 0; test < tests; ++test) {
-    if (lane == 0) shared.hits_of_warp[test][warp] = __popc(votes[test]);
+    const unsigned votes = __ballot_sync(~0u, (other < boxes) & reach.includes(shared.tile));
+    if (lane == 0) shared.of_warps[test][warp] = votes;
   }
   __syncthreads();
-#pragma unroll
+#pragma unroll 1
   for (int test = 0; test < tests; ++test) {
+    const unsigned* votes = shared.of_warps[test];
     int number = listing.seen, before = listing.seen;
     for (int other = 0; other < warps; ++other) {
-      if (other < warp) before += shared.hits_of_warp[test][other];
-      number += shared.hits_of_warp[test][other];
+      if (other < warp) before += __popc(votes[other]);
+      number += __popc(votes[other]);
     }
     const int hits = portion.number_of(number) - listing.before;
-    has_room &= hits <= at_once;
-    if (!has_room) continue;
-    if (votes[test] >> lane & 1) {
-      const int hit = before + __popc(votes[test] & ((1u << lane) - 1));
+    has_room = hits <= at_once;
+    if (!has_room) break;
+    if (votes[warp] >> lane & 1) {
+      const int hit = before + __popc(votes[warp] & ((1u << lane) - 1));
       const int turn = hit / portion.of;
       if (hit - turn * portion.of == portion.number) {
         shared.hits[turn - listing.before].box = box + test * at_once;
@@ -201,7 +213,7 @@ __device__ inline bool list_some(const Call& call, char* scratch, Shared& shared
     }
     listing = {listing.next + at_once, number, hits, listing.before};
   }
-  if (threadIdx.x == 0) shared.listing = listing;
+  if (read_thread() == 0) shared.listing = listing;
   __syncthreads();
   return has_room;
 }
@@ -211,7 +223,7 @@ __device__ inline void list_hits(const Call& call, char* scratch, Shared& shared
   const int boxes = static_cast<int>(call.boxes);
   Listing& listing = shared.listing;
   __syncthreads();
-  if (threadIdx.x == 0) {
+  if (read_thread() == 0) {
     listing.before = shared.portion.number_of(listing.seen);
     listing.hits = 0;
   }
@@ -229,7 +241,7 @@ __device__ inline Window bins_that_read(const BinTaps::Bin* bins, int number, wi
   Window found;
 #pragma unroll 1
   for (int first = 0; first < number; first += warp_size) {
-    const int bin = first + lane_of_thread();
+    const int bin = first + read_lane();
     const unsigned votes = __ballot_sync(~0u, bin < number && bins[bin].window.meets(begin, end));
     if (votes == 0) continue;
     found.include(first + __ffs(static_cast<int>(votes)) - 1);
@@ -241,7 +253,7 @@ __device__ inline Window bins_that_read(const BinTaps::Bin* bins, int number, wi
 
 // By one warp: counts the bins of all hits.
 __device__ inline void count_bins(const Call& call, Shared& shared, int hits) {
-  const int lane = lane_of_thread();
+  const int lane = read_lane();
   wide_int before = 0;
 #pragma unroll 1
   for (int first = 0; first < hits; first += warp_size) {
@@ -276,7 +288,7 @@ __device__ inline void find_bins(const Call& call, char* scratch, Shared& shared
   const Place& tile = shared.tile;
   const int hits = shared.listing.hits;
 #pragma unroll 1
-  for (int item = warp_of_thread(); item < axes * hits; item += warps) {
+  for (int item = read_warp(); item < axes * hits; item += warps) {
     Hit& hit = shared.hits[item / axes];
     const BoxPlan<BinTaps> plan = plan_in_scratch<BinTaps>(scratch, call, hit.box);
     const Direction direction = static_cast<Direction>((item + 1) % axes);
@@ -284,11 +296,16 @@ __device__ inline void find_bins(const Call& call, char* scratch, Shared& shared
     const Window bins =
         bins_that_read(lines_of_axis(call, plan, direction),
                        static_cast<int>(axis_call(call, direction).bins), cells.first, cells.last);
-    if (lane_of_thread() == 0) hit.set(direction, bins);
+    if (read_lane() == 0) hit.set(direction, bins);
   }
   __syncthreads();
-  if (warp_of_thread() == 0) count_bins(call, shared, hits);
+  if (read_warp() == 0) count_bins(call, shared, hits);
   __syncthreads();
+}
+
+// The bins of all listed hits.
+__device__ inline wide_int bins_of_hits(const Shared& shared) {
+  return shared.bins_up_to[shared.listing.hits - 1];
 }
 
 // The first hit that has more than `bin` bins with those before it.
@@ -331,9 +348,9 @@ __device__ inline int describe_row(const Call& call, const BoxPlan<BinTaps>& pla
 // Each thread describes a bin, of those from `first` on.
 __device__ inline void describe_bins(const Call& call, char* scratch, Shared& shared,
                                      wide_int first) {
-  const int thread = static_cast<int>(threadIdx.x), hits = shared.listing.hits;
-  if (first + thread >= shared.bins_up_to[hits - 1]) return;
-  const int number = hit_of_bin(shared, hits, first + thread);
+  const int thread = static_cast<int>(read_thread());
+  if (first + thread >= bins_of_hits(shared)) return;
+  const int number = hit_of_bin(shared, shared.listing.hits, first + thread);
   const Hit& hit = shared.hits[number];
   const int width = hit.columns.last - hit.columns.first;
   const wide_int before = number == 0 ? 0 : shared.bins_up_to[number - 1];

@@ -110,11 +110,11 @@ struct Work {
 // Finds one of all portions, counted through the crowded tiles: each thread counts those of some
 // tiles. No thread does if there are not so many.
 __device__ inline Work find_portion(const Call& call, char* plans, int wanted, Shared& shared) {
-  const int warp = warp_of_thread(), lane = lane_of_thread();
+  const int warp = read_warp(), lane = read_lane();
   const unsigned most = most_bins(call, plans);
   const unsigned* bins = bins_of_tiles(call, plans);
   const wide_int share = divide(call.tiles + at_once - 1, at_once);
-  const wide_int first = threadIdx.x * share, last = minimum(first + share, call.tiles);
+  const wide_int first = read_thread() * share, last = minimum(first + share, call.tiles);
   int own = 0;
   for (wide_int tile = first; tile < last; ++tile) own += portions_of_tile(bins[tile], most);
   int up_to = own;  // those of the warp's threads as far as this one
@@ -122,10 +122,10 @@ __device__ inline Work find_portion(const Call& call, char* plans, int wanted, S
     const int other = __shfl_sync(~0u, up_to, lane - step);
     if (lane >= step) up_to += other;
   }
-  if (lane == warp_size - 1) shared.hits_of_warp[0][warp] = up_to;
+  if (lane == warp_size - 1) shared.of_warps[0][warp] = up_to;
   __syncthreads();
   int before = up_to - own;
-  for (int other = 0; other < warp; ++other) before += shared.hits_of_warp[0][other];
+  for (int other = 0; other < warp; ++other) before += shared.of_warps[0][other];
   if (wanted < before || wanted >= before + own) return {};
   wide_int tile = first;
   int portions = portions_of_tile(bins[tile], most);
@@ -140,7 +140,7 @@ __device__ inline Work find_portion(const Call& call, char* plans, int wanted, S
 __device__ inline Work find_tile(const Call& call, char* plans, wide_int tile) {
   const unsigned bins = call.portions > 0 ? bins_of_tiles(call, plans)[tile] : 0;
   const bool is_crowded = bins > call.crowd && bins > most_bins(call, plans);
-  return {tile, {0, 1, 0}, threadIdx.x == 0 && !is_crowded};
+  return {tile, {0, 1, 0}, read_thread() == 0 && !is_crowded};
 }
 
 // Finds a block's work; returns whether there is any. The first tasks of each group of channels are
@@ -149,7 +149,7 @@ __device__ inline bool find_work(const Call& call, char* plans, wide_int task, S
   const Division by_group = divide_with_rest(task, call.portions + call.tiles);
   const bool is_portion = by_group.rest < call.portions;
   if (is_portion && tally_of(call, plans).tiles == 0) return false;
-  if (threadIdx.x == 0) shared.portion.of = 0;
+  if (read_thread() == 0) shared.portion.of = 0;
   Work work = is_portion ? find_portion(call, plans, static_cast<int>(by_group.rest), shared)
                          : find_tile(call, plans, by_group.rest - call.portions);
   if (work.is_found) {
@@ -167,7 +167,7 @@ __device__ inline bool find_work(const Call& call, char* plans, wide_int task, S
 template <typename Sums>
 __device__ inline Items<Value, piece>* sums_in_scratch(const Call& call, char* plans, int portion) {
   Sums* sums = reinterpret_cast<Sums*>(reach_in_scratch(plans, call, call.boxes));
-  return reinterpret_cast<Items<Value, piece>*>(sums + wide_int(portion) * at_once) + threadIdx.x;
+  return reinterpret_cast<Items<Value, piece>*>(sums + wide_int(portion) * at_once) + read_thread();
 }
 
 // Keeps the sums of a portion; in the block that ends last of those of its tile, which it returns,
@@ -183,7 +183,7 @@ __device__ inline bool join_portions(const Call& call, char* plans, Shared& shar
   for (int i = 0; i < pieces; ++i) kept[i * at_once] = of_thread[i];
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
+  if (read_thread() == 0) {
     const unsigned ended = atomicAdd(ended_portions(call, plans) + own.first, 1u);
     shared.portion.is_last = static_cast<int>(ended) + 1 == own.of;
     __threadfence();

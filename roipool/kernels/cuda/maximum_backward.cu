@@ -71,8 +71,9 @@ __device__ inline void add_to_argmax(const Sample<Value>& y, const Sample<Value>
 extern "C" __global__ void __launch_bounds__(256)
     plan_samples(const roipool::Value* boxes, const void* images, const roipool::wide_int* levels,
                  char* scratch, const roipool::Call call) {
-  roipool::plan_boxes<roipool::Samples>({boxes, images, levels}, scratch, call,
-                                        [](roipool::wide_int, const auto&) {});
+  roipool::plan_boxes<roipool::Samples>(
+      {boxes, images, levels}, scratch, call,
+      [](roipool::wide_int, const roipool::BoxPlan<roipool::Samples>&) {});
 }
 
 extern "C" __global__ void __launch_bounds__(256, 5)

@@ -78,12 +78,8 @@ def to_rois(
 
     Parameters
     ----------
-    table : Table
-        The boxes.
     images : int
         Number of images in the map.
-    form : Form
-        The meaning of the numbers.
     size : tuple of float, optional
         Width and height of the picture, or width, height and depth of the volume, if the numbers
         are fractions of it.
@@ -146,17 +142,8 @@ def from_csv(
     text : str
         The content. Empty lines and lines that begin with ``#`` are skipped. The first line may
         be a header that names the columns, in any order; other columns are then ignored.
-    name : str
-        The file's name, for error messages.
-    form : Form
-        The meaning of the numbers.
     image : str, optional
         Name of the picture, which selects its boxes where a column ``filename`` has several.
-
-    Returns
-    -------
-    Table
-        The boxes.
 
     Raises
     ------
@@ -195,17 +182,10 @@ def from_json(
         ``annotations``. A box is a list of the numbers of `form`, optionally after a batch index;
         an object with their names and, optionally, ``batch_index``; or a COCO object with ``bbox``
         ``[x, y, width, height]``.
-    name : str
-        The file's name, for error messages.
     image : str, optional
         Name of the picture, which selects its boxes in a COCO file with several pictures.
     form : Form
         The meaning of the numbers, except of COCO's ``bbox``.
-
-    Returns
-    -------
-    Table
-        The boxes.
 
     Raises
     ------

@@ -40,15 +40,8 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
 
     Parameters
     ----------
-    arguments : argparse.Namespace
-        The parsed command line.
     systems : mapping of str to Compute, optional
         The systems to choose from, by name; by default `SYSTEMS` on the engines chosen.
-
-    Returns
-    -------
-    int
-        The exit status.
 
     Raises
     ------
@@ -353,7 +346,8 @@ def slips(arguments: argparse.Namespace, problem: Problem) -> list[str]:
             "every coordinate of the boxes is at most 1; fractions need --normalized, and "
             "TensorFlow's --box-format tensorflow"
         )
-    if arguments.normalized and arguments.box_format == "yxyx":
+    is_of_tensorflow = arguments.box_format == "yxyx" or "tensorflow" in str(arguments.systems)
+    if arguments.normalized and is_of_tensorflow:
         notes.append(
             "--normalized is for fractions of height and width; those of TensorFlow are of "
             "height - 1 and width - 1: --box-format tensorflow"

@@ -33,29 +33,16 @@ _LONG = 0.5  # seconds; such a call is not repeated
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two outputs.
+    """The difference of two outputs."""
 
-    Attributes
-    ----------
-    greatest, mean : float
-        Of the absolute difference over all elements; inf if only one output has a NaN or an
-        infinity at an element. NaN equals NaN.
-    differing : int
-        How many elements are not equal.
-    within : bool
-        Whether every element is within the tolerance.
-    ulps : float
-        The largest difference in ulps of float32, at the larger of the two values.
-    where : tuple of int
-        Index of the element that differs most; empty if none does.
-    """
-
+    # Absolute differences of all elements; inf if only one output has a NaN or an infinity at an
+    # element. NaN equals NaN.
     greatest: float
     mean: float
-    differing: int
-    within: bool
-    ulps: float = 0.0
-    where: tuple[int, ...] = ()
+    differing: int  # number of unequal elements
+    within: bool  # whether every element is within the tolerance
+    ulps: float = 0.0  # the largest difference in ulps of float32, at the larger of the two values
+    where: tuple[int, ...] = ()  # index of the element that differs most; empty if none does
 
 
 @dataclass(frozen=True)
@@ -83,27 +70,14 @@ class Group:
 
 @dataclass(frozen=True)
 class PartComparison:
-    """Every implementation's result, the groups, and the difference of each pair of groups.
+    """Every implementation's result, the groups, and the difference of each pair of groups."""
 
-    Attributes
-    ----------
-    part : str
-        The part compared, one of `roipool.tools.compare.problem.PARTS`.
-    results : list of Result
-        In the order of the implementations.
-    groups : list of Group
-        In the order of their first members.
-    reference : str
-        The implementation that the others are measured against.
-    pairs : dict
-        Maps ``(group, against)``, two indices into `groups`, to their `Difference`. The tolerance
-        is relative to ``against``, which is the reference's group if that is one of the two.
-    """
-
-    part: str
-    results: list[Result]
-    groups: list[Group]
-    reference: str
+    part: str  # the part compared, one of `roipool.tools.compare.problem.PARTS`
+    results: list[Result]  # in the order of the implementations
+    groups: list[Group]  # in the order of their first members
+    reference: str  # the implementation that the others are measured against
+    # Maps ``(group, against)``, two indices into `groups`, to their `Difference`. The tolerance is
+    # relative to ``against``, which is the reference's group if that is one of the two.
     pairs: dict[tuple[int, int], Difference]
 
     @property
@@ -150,10 +124,6 @@ def compare(
 
     Parameters
     ----------
-    implementations : mapping of str to Compute
-        The implementations by name, in the order in which they run.
-    problem : Problem
-        The input.
     part : str
         One of `roipool.tools.compare.problem.PARTS`.
     reference : str, optional

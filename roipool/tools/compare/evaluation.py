@@ -38,25 +38,14 @@ class NotExplainedError(Exception):
 
 
 class BinOnMap(NamedTuple):
-    """A bin of a box on one channel of a map.
+    """A bin of a box on one channel of a map."""
 
-    Attributes
-    ----------
-    image : (H, W) or (D, H, W) float32 ndarray
-        The map, or the volume, of one channel.
-    box : (4,), (5,) or (6,) float32 ndarray
-        x1, y1, x2, y2 in pixels; or centre x, centre y, width, height, angle; or, of a volume,
-        x1, y1, z1, x2, y2, z2.
-    bin : tuple of int
-        Row and column of the bin, and before them its plane in a volume.
-    options : Options
-        Scale, number of bins, and sampling ratio.
-    """
-
-    image: FloatArray
+    image: FloatArray  # the map, or the volume, of one channel
+    # x1, y1, x2, y2 in pixels; or centre x, centre y, width, height, angle; or, of a volume, x1,
+    # y1, z1, x2, y2, z2.
     box: FloatArray
-    bin: tuple[int, ...]
-    options: Options
+    bin: tuple[int, ...]  # row and column of the bin, and before them its plane in a volume
+    options: Options  # scale, number of bins, and sampling ratio
 
     @property
     def rotated(self) -> bool:
@@ -139,24 +128,14 @@ def sample_counts(rules: Rules, place: BinOnMap) -> list[int]:
 
 
 class _Axis(NamedTuple):
-    """The samples along one axis.
+    """The samples along one axis."""
 
-    Attributes
-    ----------
-    cells : ndarray of int
-        The cells that any of them read; one that is both neighbours of a sample is there twice.
-    columns : ndarray of int
-        For each sample the places of its cells in `cells`; with fewer cells than others, any.
-    weights : ndarray
-        The weights of these.
-    read : ndarray of bool
-        Whether the sample reads them.
-    """
-
+    # The cells that any of them read; one that is both neighbours of a sample is there twice.
     cells: NDArray[np.intp]
+    # For each sample the places of its cells in `cells`; with fewer cells than others, any.
     columns: NDArray[np.intp]
-    weights: NDArray[np.float64]
-    read: NDArray[np.bool_]
+    weights: NDArray[np.float64]  # the weights of these
+    read: NDArray[np.bool_]  # whether the sample reads them
 
     @property
     def of_cells(self) -> NDArray[np.float64]:

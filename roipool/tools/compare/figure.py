@@ -75,17 +75,6 @@ def draw(
 ) -> Figure:
     """Draw the figure.
 
-    Parameters
-    ----------
-    comparison : Comparison
-        The result.
-    features : FeatureMap
-        The input.
-    rois : (K, 5), (K, 6) or (K, 7) float32 ndarray
-        The boxes.
-    title : str
-        The title line.
-
     Returns
     -------
     matplotlib.figure.Figure

@@ -23,12 +23,6 @@ def opened(text: str, arrays: str, python: str, seconds: float, gradients: bool)
     ----------
     text : str
         ``package.module:function`` or ``path/to/file.py:function``.
-    arrays : str
-        The library of the function's arrays.
-    python : str
-        The interpreter.
-    seconds : float
-        Time limit of a call.
     gradients : bool
         Whether to differentiate the function with torch.
 
@@ -36,11 +30,6 @@ def opened(text: str, arrays: str, python: str, seconds: float, gradients: bool)
     -------
     Functions
         The caller must close it.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be loaded.
     """
     backward = AUTOGRAD if gradients and arrays == "torch" else None
     device = "cuda" if arrays == "cupy" else "cpu"

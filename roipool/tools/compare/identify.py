@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from roipool.systems import Compared
 from roipool.tools.compare.differences import distance
-from roipool.tools.compare.engines import ENGINES
+from roipool.tools.compare.engines import ENGINES, row_of
 from roipool.tools.compare.problem import Options, Problem, Unavailable
 from roipool.tools.compare.reasons import near_rules
 from roipool.tools.compare.systems import SYSTEMS, VOLUME_SYSTEMS
@@ -31,33 +31,20 @@ FloatArray: TypeAlias = NDArray[np.float32]
 
 _RATIOS = (0, 1, 2, 3, 4)
 _FEW_BOXES, _FEW_CHANNELS = 16, 4
+_MANY_CELLS = 2**24  # that one system may copy in each of some fifty tries
 _NEAREST = 4  # that are named if no system matches
 _WORDS = {rule.name: rule.words for rule in MISTAKES}
 
 
 @dataclass(frozen=True)
 class Match:
-    """Systems whose results are the values, or come nearest to them.
+    """Systems whose results are the values, or come nearest to them."""
 
-    Attributes
-    ----------
-    systems : tuple of str
-        Their names.
-    options : Options
-        The options with which they compute them.
-    mistake : str
-        What was done otherwise, in words; empty if nothing was.
-    off : float
-        The largest difference from the values.
-    numbers : ndarray
-        The first system's result.
-    """
-
-    systems: tuple[str, ...]
-    options: Options
-    mistake: str
-    off: float
-    numbers: FloatArray
+    systems: tuple[str, ...]  # their names
+    options: Options  # the options with which they compute them
+    mistake: str  # the mistake in words; empty if there is none
+    off: float  # the largest difference from the values
+    numbers: FloatArray  # the first system's result
 
     def words(self, asked: Options) -> str:
         """Describe the match; options are named if they are not those asked for."""
@@ -85,13 +72,6 @@ class _Variation(NamedTuple):
 def identify(problem: Problem, values: Values) -> tuple[list[Match], bool]:
     """Return what gives the values, and whether it does: else these are the nearest systems.
 
-    Parameters
-    ----------
-    problem : Problem
-        The input.
-    values : Values
-        Pooled values of the problem's shape.
-
     Returns
     -------
     list of Match, bool
@@ -99,7 +79,9 @@ def identify(problem: Problem, values: Values) -> tuple[list[Match], bool]:
     """
     known = VOLUME_SYSTEMS if problem.is_volume else SYSTEMS
     rows = dict(sorted(known.items(), key=lambda item: "torchvision" not in item[0]))
-    for step in _steps(problem):
+    for number, step in enumerate(_steps(problem)):
+        if number == 1:
+            rows = _without_copies(rows, problem)
         found = [
             match
             for variation, other in step
@@ -112,6 +94,18 @@ def identify(problem: Problem, values: Values) -> tuple[list[Match], bool]:
         numbers = values.numbers
         return [Match((rule.system,), problem.options, rule.change, 0.0, numbers)], True
     return _nearest(rows, problem, values), False
+
+
+def _without_copies(rows: dict[str, Compared], problem: Problem) -> dict[str, Compared]:
+    """Leave out systems that pool each bin from a copy of the map, if the copies are large."""
+    down, across = problem.options.output_size[-2:]
+    if problem.features.size * down * across <= _MANY_CELLS:
+        return rows
+    return {
+        name: compared
+        for name, compared in rows.items()
+        if row_of(compared).groups_of(compared.options, (down, across)) == 1
+    }
 
 
 _Step: TypeAlias = list[tuple[_Variation, Options]]

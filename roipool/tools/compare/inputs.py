@@ -55,30 +55,15 @@ _SAFETENSORS = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """The map, or the volume, to pool from.
+    """The map, or the volume, to pool from."""
 
-    Attributes
-    ----------
-    name : str
-        Name in reports.
-    values : (N, C, H, W) or (N, C, D, H, W) float32 ndarray
-        The features.
-    size : tuple of float
-        Width and height, and depth of a volume, in image pixels: the unit of box coordinates.
-    picture : (H, W, 3) float32 ndarray or None
-        The picture at its full size, if the map was made from one.
-    built_in : bool
-        Whether the picture or the volume is the package's own.
-    made : bool
-        Whether the map consists of random numbers.
-    """
-
-    name: str
-    values: FloatArray
+    name: str  # name in reports
+    values: FloatArray  # (N, C, H, W) or (N, C, D, H, W)
+    # Width and height, and depth of a volume, in image pixels: the unit of box coordinates.
     size: tuple[float, ...]
-    picture: FloatArray | None = None
-    built_in: bool = False
-    made: bool = False
+    picture: FloatArray | None = None  # the picture at its full size, if the map was made from one
+    built_in: bool = False  # whether the picture or the volume is the package's own
+    made: bool = False  # whether the map consists of random numbers
 
     @property
     def is_volume(self) -> bool:
@@ -137,11 +122,6 @@ def read_features(
         Whether a volume is asked for: an array then may have shape ``(D, H, W)`` or
         ``(C, D, H, W)``.
 
-    Returns
-    -------
-    FeatureMap
-        The map and its description.
-
     Raises
     ------
     ValueError, OSError
@@ -179,10 +159,6 @@ def read_boxes(
     path : str or None
         CSV, JSON, COCO JSON or ``.npy``. None means the built-in boxes for the built-in picture or
         volume, and the whole and its 3 x 3 parts for any other picture or map.
-    features : FeatureMap
-        The map that the boxes are for.
-    form : BoxForm
-        The meaning of the numbers in the file.
     spatial_scale : float
         Size of the map relative to the picture.
 

@@ -34,13 +34,6 @@ def outside_tolerance(comparison: PartComparison) -> list[Result]:
 def as_json(findings: Findings, options: dict[str, Any]) -> str:
     """Format findings as strict JSON; NaN and infinity become null.
 
-    Parameters
-    ----------
-    findings : Findings
-        The result.
-    options : dict
-        The options of the comparison.
-
     Returns
     -------
     str

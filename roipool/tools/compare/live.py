@@ -43,31 +43,12 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class LiveSystem:
-    """A system of the page.
+    """A system of the page."""
 
-    Attributes
-    ----------
-    name : str
-        A key of `COMPARED`, or a variation with another `aligned`.
-    family : str
-        The function; systems of one family differ in `aligned` and `maximum` only.
-    listed : bool
-        Whether the page lists it as a system, or offers it as options of another.
-    definition, maximum, aligned, angle_scale, empty, lowest, outside_is_zero, nan_restarts
-        Arguments of the engine.
-    scaled, sampled : bool
-        Whether the engine gets the scale and the sampling ratio.
-    boxes : {"corners", "cells", "ends", "centres", "region"}
-        The form of the engine's boxes: corners in pixels; corners in map cells, rounded half to
-        even; fractions of the map; fractions of the first and last bins' centres; or centre, sides
-        and angle.
-    call : str
-        The Python call, with placeholders in braces that the page fills in.
-    """
-
-    name: str
-    family: str
-    listed: bool
+    name: str  # a key of `COMPARED`, or a variation with another `aligned`
+    family: str  # the function; systems of one family differ in `aligned` and `maximum` only
+    listed: bool  # whether the page lists it as a system, or offers it as options of another
+    # Arguments of the engine.
     definition: str
     maximum: bool
     aligned: bool
@@ -76,10 +57,14 @@ class LiveSystem:
     lowest: float | None
     outside_is_zero: bool
     nan_restarts: bool
+    # Whether the engine gets the scale and the sampling ratio.
     scaled: bool
     sampled: bool
+    # The form of the engine's boxes: corners in pixels; corners in map cells, rounded half to even;
+    # fractions of the map; fractions of the first and last bins' centres; or centre, sides and
+    # angle.
     boxes: str
-    call: str
+    call: str  # the Python call, with placeholders in braces that the page fills in
 
 
 @functools.cache

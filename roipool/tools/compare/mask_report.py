@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from roipool.cli import files, stdout
 from roipool.cli.text import printable
 from roipool.tools.compare import masks, page, report
-from roipool.tools.compare.masks import Bits, Group, Input, cell_of, words_of
+from roipool.tools.compare.masks import Bits, Input, MaskGroup, cell_of, words_of
 
 __all__ = ["run"]
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 # ---- Text
 
 
-def _texts(given: Input, groups: Sequence[Group]) -> Iterator[report.Text]:
+def _texts(given: Input, groups: Sequence[MaskGroup]) -> Iterator[report.Text]:
     yield report.Text(printable(given.about), 2, "dim")
     for name, why in masks.absent(given).items():
         yield report.Text(f"absent: {name}: {why}", 2, "yellow")
@@ -66,7 +66,7 @@ def _texts(given: Input, groups: Sequence[Group]) -> Iterator[report.Text]:
 # ---- The page
 
 
-def as_html(given: Input, groups: Sequence[Group]) -> str:
+def as_html(given: Input, groups: Sequence[MaskGroup]) -> str:
     """Return the page: the masks on which systems differ most."""
     apart = np.array([[more + fewer for _, more, fewer in group.pixels] for group in groups])
     order = np.argsort(-apart.sum(axis=0), kind="stable")[:_MAX_MASKS]
@@ -78,7 +78,7 @@ def as_html(given: Input, groups: Sequence[Group]) -> str:
     return page.static_page("roipool compare: masks", "\n".join(parts))
 
 
-def _legend(groups: Sequence[Group]) -> str:
+def _legend(groups: Sequence[MaskGroup]) -> str:
     items = [
         f"<li><b>{group.letter}</b> {html.escape(', '.join(group.names))}: "
         f"{html.escape(words_of(group.names))}</li>"
@@ -91,7 +91,7 @@ def _legend(groups: Sequence[Group]) -> str:
     return f"<ul>{''.join(items)}</ul>{key if len(groups) > 1 else ''}"
 
 
-def _mask(given: Input, groups: Sequence[Group], number: int) -> str:
+def _mask(given: Input, groups: Sequence[MaskGroup], number: int) -> str:
     """Return the section of a mask: all of it, and the edge on which each group differs most."""
     first = groups[0].paste(given, number)
     count = f"A: {cell_of(groups[0], number)} pixels"

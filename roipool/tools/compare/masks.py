@@ -18,8 +18,8 @@ from roipool.tools.compare import inputs
 __all__ = [
     "OPTIONS",
     "Bits",
-    "Group",
     "Input",
+    "MaskGroup",
     "absent",
     "cell_of",
     "compared",
@@ -50,7 +50,7 @@ class Input(NamedTuple):
         return rows, columns
 
 
-class Rule(NamedTuple):
+class PastingProgram(NamedTuple):
     """A system: from an input and the number of a mask to the pixels that are set; in words."""
 
     paste: Callable[[Input, slice], Any]
@@ -59,19 +59,19 @@ class Rule(NamedTuple):
 
 _FADED = "bilinear; cells outside the mask are 0"
 RULES = {
-    "roipool.paste_masks": Rule(
+    "roipool.paste_masks": PastingProgram(
         lambda given, one: roipool.paste_masks(
             given.masks[one], given.boxes[one], given.size, threshold=given.threshold
         ),
         _FADED,
     ),
-    "detectron2.paste_masks_in_image": Rule(
+    "detectron2.paste_masks_in_image": PastingProgram(
         lambda given, one: detectron2.paste_masks_in_image(
             given.masks[one], given.boxes[one], given.size, given.threshold
         ),
         _FADED,
     ),
-    "mmdet.do_paste_mask": Rule(
+    "mmdet.do_paste_mask": PastingProgram(
         lambda given, one: (
             mmdet.do_paste_mask(given.masks[one], given.boxes[one], *given.size, skip_empty=False)[
                 0
@@ -80,14 +80,14 @@ RULES = {
         ),
         _FADED,
     ),
-    "torchvision.paste_masks_in_image": Rule(
+    "torchvision.paste_masks_in_image": PastingProgram(
         lambda given, one: (
             torchvision.paste_masks_in_image(given.masks[one], given.boxes[one], given.size)
             >= given.threshold
         ),
         "in a frame of zeros, resized to the box cut to whole pixels",
     ),
-    "matterport.unmold_mask": Rule(
+    "matterport.unmold_mask": PastingProgram(
         lambda given, one: matterport.unmold_mask(
             given.masks[one][0, 0], np.rint(given.boxes[one][0, [1, 0, 3, 2]]), given.size
         ),
@@ -96,7 +96,7 @@ RULES = {
 }
 
 
-class Group(NamedTuple):
+class MaskGroup(NamedTuple):
     """Systems that set the same pixels of all masks: a letter, their names, and their pixels.
 
     Of each mask there are the number of pixels set, and how many more and fewer than by the first
@@ -163,7 +163,7 @@ def absent(given: Input) -> dict[str, str]:
     return reasons
 
 
-def compared(given: Input) -> list[Group]:
+def compared(given: Input) -> list[MaskGroup]:
     """Return the systems in groups that set the same pixels; the first one has roipool's."""
     names = [name for name in RULES if name not in absent(given)]
     pixels: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
@@ -181,7 +181,7 @@ def compared(given: Input) -> list[Group]:
     for name, digest in digests.items():
         same.setdefault(digest, []).append(name)
     return [
-        Group(chr(ord("A") + place), members, pixels[members[0]])
+        MaskGroup(chr(ord("A") + place), members, pixels[members[0]])
         for place, members in enumerate(same.values())
     ]
 
@@ -191,14 +191,14 @@ def words_of(names: Sequence[str]) -> str:
     return "; ".join(dict.fromkeys(RULES[name].words for name in names))
 
 
-def _totals(group: Group) -> list[tuple[int, int, int]]:
+def _totals(group: MaskGroup) -> list[tuple[int, int, int]]:
     """Return the pixels of each mask, and of all together."""
     columns = list(zip(*group.pixels, strict=True)) or [(), (), ()]
     first, second, third = (sum(column) for column in columns)
     return [*group.pixels, (first, second, third)]
 
 
-def cell_of(group: Group, number: int) -> str:
+def cell_of(group: MaskGroup, number: int) -> str:
     """Return a cell of the table."""
     count, more, fewer = _totals(group)[number]
     return f"{count:,}" if group.letter == "A" else f"+{more:,} -{fewer:,}"

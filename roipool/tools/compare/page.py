@@ -57,13 +57,6 @@ _START = {"scale": 0.125, "bins": [3, 3], "sampling": 2, "bin": [1, 1]}
 def as_html(findings: Findings, options: str) -> str:
     """Return the page of a comparison.
 
-    Parameters
-    ----------
-    findings : Findings
-        The result.
-    options : str
-        The options, as text.
-
     Raises
     ------
     ValueError

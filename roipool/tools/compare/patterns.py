@@ -25,8 +25,6 @@ def choose(text: str | None, names: Collection[str]) -> list[str]:
     text : str or None
         Comma-separated names, unique prefixes, or patterns with ``*`` and ``?``, ignoring case.
         None selects every system.
-    names : collection of str
-        The available implementations.
 
     Returns
     -------

@@ -24,40 +24,22 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Options:
-    """The options of all implementations.
+    """The options of all implementations."""
 
-    Attributes
-    ----------
-    output_size : tuple of int
-        Number of bins: rows, columns; of volumes planes, rows, columns.
-    spatial_scale : float
-        Factor from box coordinates to map cells.
-    sampling_ratio : int
-        Samples per bin and axis, for systems that take it; 0 for adaptive.
-    """
-
+    # Number of bins: rows, columns; of volumes planes, rows, columns.
     output_size: tuple[int, ...] = (7, 7)
-    spatial_scale: float = 1.0
-    sampling_ratio: int = 0
+    spatial_scale: float = 1.0  # factor from box coordinates to map cells
+    sampling_ratio: int = 0  # samples per bin and axis, for systems that take it; 0 for adaptive
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The input of all implementations.
+    """The input of all implementations."""
 
-    Attributes
-    ----------
-    features : (N, C, H, W) or (N, C, D, H, W) float32 ndarray
-        The map, or the volume.
-    rois : (K, 5), (K, 6) or (K, 7) float32 ndarray
-        Rows ``[batch_index, x1, y1, x2, y2]`` in image pixels; of rotated boxes
-        ``[batch_index, cx, cy, width, height, angle]``, the angle in radians, counter-clockwise;
-        of volumes ``[batch_index, x1, y1, z1, x2, y2, z2]``.
-    options : Options
-        The options.
-    """
-
-    features: FloatArray
+    features: FloatArray  # maps, (N, C, H, W), or volumes, (N, C, D, H, W)
+    # Rows ``[batch_index, x1, y1, x2, y2]`` in image pixels; of rotated boxes ``[batch_index, cx,
+    # cy, width, height, angle]``, the angle in radians, counter-clockwise; of volumes
+    # ``[batch_index, x1, y1, z1, x2, y2, z2]``.
     rois: FloatArray
     options: Options
 

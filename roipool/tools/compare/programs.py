@@ -39,10 +39,6 @@ class Programs:
         Keys of `INSTALLED`.
     pythons : mapping of str to str
         Interpreters of libraries in other environments.
-    threads : int
-        Number of threads of each.
-    seconds : float
-        Time limit of a call.
 
     Attributes
     ----------

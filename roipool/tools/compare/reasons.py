@@ -54,40 +54,22 @@ _SMALL = 0.01  # fraction of the difference that needs no explanation
 
 
 class Reason(NamedTuple):
-    """One rule's part of a difference.
+    """One rule's part of a difference."""
 
-    Attributes
-    ----------
-    rule : str
-        A field of `Rules`.
-    change : float
-        The change of the reference's value when this rule is taken from the other system.
-    words : str
-        Description of the other system's rule, with this box's numbers.
-    """
-
-    rule: str
+    rule: str  # a field of `Rules`
+    # The change of the reference's value when this rule is taken from the other system.
     change: float
-    words: str
+    words: str  # description of the other system's rule, with this box's numbers
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The explanation of a difference at one element.
+    """The explanation of a difference at one element."""
 
-    Attributes
-    ----------
-    reasons : list of Reason
-        The rules that account for the difference, in the order in which they were exchanged.
-    remark : str
-        A remark, for example that the rules do not explain the difference.
-    unknown : str
-        A user's function whose rules are not known; empty if both are.
-    """
-
+    # The rules that account for the difference, in the order in which they were exchanged.
     reasons: list[Reason]
-    remark: str = ""
-    unknown: str = ""
+    remark: str = ""  # a remark, for example that the rules do not explain the difference
+    unknown: str = ""  # a user's function whose rules are not known; empty if both are
 
     @property
     def words(self) -> str:
@@ -107,21 +89,11 @@ def explain(
 
     Parameters
     ----------
-    problem : Problem
-        The input.
     part : str
         One of `roipool.tools.compare.problem.PARTS`.
-    names : (str, str)
-        The implementation and the reference.
     where : tuple of int
         Index of the element: for a forward, box, channel, and row and column of the bin, in a
         volume its plane before them.
-    outputs : (ndarray, ndarray)
-        The outputs of the two.
-
-    Returns
-    -------
-    Verdict
     """
     values = float(outputs[0][where]), float(outputs[1][where])
     known = [rules_of(name) for name in names]
@@ -301,21 +273,11 @@ def _with(rules: Rules, other: Rules, names: tuple[str, ...]) -> Rules:
 
 
 class NearRules(NamedTuple):
-    """Rules that an unknown implementation may follow: a system's, perhaps with one changed.
-
-    Attributes
-    ----------
-    rules : Rules
-        The rules.
-    system : str
-        The system.
-    words : str
-        The changed rule; empty if none is.
-    """
+    """Rules that an unknown implementation may follow: a system's, perhaps with one changed."""
 
     rules: Rules
     system: str
-    change: str = ""
+    change: str = ""  # the changed rule; empty if none is
 
     @property
     def words(self) -> str:

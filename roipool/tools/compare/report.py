@@ -37,18 +37,10 @@ class _Line(NamedTuple):
 
 
 class Style(NamedTuple):
-    """Options of the report.
+    """Options of the report."""
 
-    Attributes
-    ----------
-    details : bool
-        Whether to print all tables and numbers rather than a summary.
-    reference_is_chosen : bool
-        Whether the user named the reference.
-    """
-
-    details: bool = False
-    reference_is_chosen: bool = False
+    details: bool = False  # whether to print all tables and numbers rather than a summary
+    reference_is_chosen: bool = False  # whether the user named the reference
 
 
 def print_report(
@@ -58,16 +50,10 @@ def print_report(
 
     Parameters
     ----------
-    findings : Findings
-        The result.
-    options : str
-        The options of the comparison, as text.
     notes : sequence of str
         Notes on arguments that look like mistakes.
     verdict : sequence of str
         Lines to print at the end.
-    style : Style
-        Options of the report.
     """
     show, width = _output()
     for line in _lines(findings, options, notes, verdict, style, width):
@@ -221,22 +207,24 @@ def _what_gives(findings: Findings, values: Values, width: int) -> Iterator[_Lin
     matches, is_equal = findings.identified(NAME, values)
     asked = findings.problem.options
     if is_equal:
-        yield from _wrapped(f"The values are those of{_numbers(values.numbers)}", width, 2, "bold")
+        title = f"The values{_numbers(values.numbers)} are those of:"
+        yield from _wrapped(title, width, 2, "bold")
         for match in matches[:_SHOWN]:
             yield from _wrapped(f"   {match.words(asked)}", width, 5)
         return
     title = "No known system, option or mistake gives the values"
-    yield from _wrapped(f"{title}{_numbers(values.numbers)} Nearest:", width, 2, "bold")
+    yield from _wrapped(f"{title}{_numbers(values.numbers)}. Nearest:", width, 2, "bold")
     for match in matches:
-        text = f"{short(match.off):>7}  {match.words(asked)}{_numbers(match.numbers)}"
-        yield from _wrapped(text.removesuffix("."), width, 9)
+        numbers = _numbers(match.numbers)
+        text = f"{short(match.off):>7}  {match.words(asked)}{numbers and ':'}{numbers}"
+        yield from _wrapped(text, width, 9)
 
 
 def _numbers(numbers: FloatArray) -> str:
-    """Return a few numbers as text, after a colon; a full stop for many."""
+    """Return a few numbers as text, each after a space; nothing for many."""
     if numbers.size > _FEW:
-        return "."
-    return f": {' '.join(f'{number:.6g}' for number in numbers.ravel().tolist())}."
+        return ""
+    return "".join(f" {number:.6g}" for number in numbers.ravel().tolist())
 
 
 # ---- The table of implementations

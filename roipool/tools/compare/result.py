@@ -27,31 +27,17 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of a comparison: input, outputs, differences, and skipped implementations.
+    """The result of a comparison: input, outputs, differences, and skipped implementations."""
 
-    Attributes
-    ----------
-    problem : Problem
-        The input.
-    features, boxes : FeatureMap, Boxes
-        The sources of the input.
-    parts : list of Comparison
-        The comparison of the forward, then of gradients.
-    versions : dict of str to str
-        Versions of the installed libraries that took part.
-    absent : dict of str to str
-        Requested engines and libraries that are not available, and the reasons.
-    values : Values or None
-        Pooled values that the user gave, to learn what they are.
-    """
-
-    problem: Problem
+    problem: Problem  # the input
+    # The sources of the input.
     features: FeatureMap
     boxes: Boxes
-    parts: list[PartComparison]
-    versions: dict[str, str]
+    parts: list[PartComparison]  # the comparison of the forward, then of gradients
+    versions: dict[str, str]  # versions of the installed libraries that took part
+    # Requested engines and libraries that are not available, and the reasons.
     absent: dict[str, str]
-    values: Values | None = None
+    values: Values | None = None  # pooled values that the user gave, to learn what they are
     _identified: dict[str, tuple[list[Match], bool]] = field(default_factory=dict)
 
     @property

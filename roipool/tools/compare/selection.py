@@ -21,12 +21,8 @@ def most_telling(comparison: PartComparison, rois: FloatArray, count: int) -> li
 
     Parameters
     ----------
-    comparison : Comparison
-        The result.
     rois : (K, 5), (K, 6) or (K, 7) float32 ndarray
         The boxes; those with a NaN or an infinity cannot be drawn and are never selected.
-    count : int
-        The maximum number of boxes.
 
     Returns
     -------

@@ -30,43 +30,21 @@ _USUAL = {"averages": "roipool.roi_align", "maxima": "roipool.roi_pool"}
 
 @dataclass
 class SummaryLine:
-    """Systems whose results are equal except for roundings, and their difference.
+    """Systems whose results are equal except for roundings, and their difference."""
 
-    Attributes
-    ----------
-    members : list of str
-        Names of the systems.
-    off : float
-        The largest difference from the section's reference.
-    why : str
-        The explanation in a few words; empty if they agree with the reference.
-    """
-
-    members: list[str]
-    off: float = 0.0
-    why: str = ""
+    members: list[str]  # names of the systems
+    off: float = 0.0  # the largest difference from the section's reference
+    why: str = ""  # the explanation in a few words; empty if they agree with the reference
 
 
 @dataclass
 class Section:
-    """The systems measured against the same reference, the nearest first.
+    """The systems measured against the same reference, the nearest first."""
 
-    Attributes
-    ----------
-    family : str
-        "averages", "maxima", or "" if all systems are in one section.
-    reference : str
-        The reference.
-    agreeing : list of str
-        The systems that agree with the reference, except for roundings.
-    lines : list of Line
-        The other systems.
-    """
-
-    family: str
-    reference: str
-    agreeing: list[str]
-    lines: list[SummaryLine] = field(default_factory=list)
+    family: str  # "averages", "maxima", or "" if all systems are in one section
+    reference: str  # the reference
+    agreeing: list[str]  # the systems that agree with the reference, except for roundings
+    lines: list[SummaryLine] = field(default_factory=list)  # the other systems
 
 
 def sections(findings: Findings, comparison: PartComparison, is_chosen: bool) -> list[Section]:
@@ -74,8 +52,6 @@ def sections(findings: Findings, comparison: PartComparison, is_chosen: bool) ->
 
     Parameters
     ----------
-    findings : Findings
-        The findings.
     comparison : Comparison
         One of their parts.
     is_chosen : bool

@@ -23,17 +23,10 @@ NAME = "values"  # in reports
 
 
 class Values(NamedTuple):
-    """Pooled values.
+    """Pooled values."""
 
-    Attributes
-    ----------
-    numbers : ndarray
-        Of the problem's `pooled_shape`.
-    rounded : ndarray or float
-        How far each may be off, as it was written with few digits.
-    """
-
-    numbers: FloatArray
+    numbers: FloatArray  # pooled values, of the problem's `pooled_shape`
+    # Largest error of each, which was written with few digits.
     rounded: NDArray[np.float64] | float = 0.0
 
     def are(self, pooled: FloatArray, problem: Problem, *, exact: bool = False) -> bool:
@@ -64,12 +57,6 @@ def read_values(given: list[str], problem: Problem) -> Values:
     ----------
     given : list of str
         The numbers, or the name of a file: an array, or a text of numbers.
-    problem : Problem
-        The input of which they are the result.
-
-    Returns
-    -------
-    Values
 
     Raises
     ------

@@ -20,29 +20,14 @@ LARGER = 4  # one in so many random calls has larger maps
 
 @dataclass(frozen=True)
 class CasePlan:
-    """The selection of calls.
+    """The selection of calls."""
 
-    Attributes
-    ----------
-    semantics : str
-        A key of `SEMANTICS`.
-    dtype : str
-        Type of features.
-    box_dtype : str
-        Type of boxes; coordinates are rounded to it before any comparison.
-    fixed : mapping
-        Options fixed to one value.
-    without : collection of str
-        `KINDS` of calls to leave out.
-    random_calls, seed : int
-        Number of random calls, and their seed.
-    """
-
-    semantics: str
-    dtype: str = "float32"
-    box_dtype: str = "float32"
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    without: Collection[str] = ()
+    semantics: str  # a key of `SEMANTICS`
+    dtype: str = "float32"  # type of features
+    box_dtype: str = "float32"  # type of boxes; coordinates are rounded to it before any comparison
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # options fixed to one value
+    without: Collection[str] = ()  # `KINDS` of calls to leave out
+    # Number of random calls, and their seed.
     random_calls: int = 300
     seed: int = 0
 

@@ -30,49 +30,22 @@ SECONDS = 3.0  # time limit for shrinking one call
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """One thing that an implementation does wrong.
+    """One thing that an implementation does wrong."""
 
-    Attributes
-    ----------
-    subject : str
-        "oracle" for wrong numbers, or the kind of a misbehaviour.
-    result : str
-        The wrong result.
-    rules : tuple of Rule
-        The rules that explain it: one, two together, or none.
-    alternatives : tuple of Rule
-        Other rules that explain as many of the calls.
-    explained, wrong : int
-        Of the wrong calls that were tried, how many follow the rules, and their total.
-    contradicted : int
-        How many right calls do not follow the rules.
-    calls : tuple of str
-        Names of the wrong calls.
-    kinds : tuple of str
-        The kinds that all these calls have in common.
-    smallest : Case
-        The smallest wrong call found.
-    finding : Finding
-        The failed comparison of the smallest call.
-    name : str
-        The call from which the smallest was derived.
-    also : tuple of str
-        Other results that are wrong for the same reason.
-    """
-
-    subject: str
-    result: str
-    rules: tuple[Rule, ...]
-    alternatives: tuple[Rule, ...]
+    subject: str  # "oracle" for wrong numbers, or the kind of a misbehaviour
+    result: str  # the wrong result
+    rules: tuple[Rule, ...]  # the rules that explain it: one, two together, or none
+    alternatives: tuple[Rule, ...]  # other rules that explain as many of the calls
+    # Wrong calls that were tried: those that follow the rules, and all.
     explained: int
     wrong: int
-    contradicted: int
-    calls: tuple[str, ...]
-    kinds: tuple[str, ...]
-    smallest: Case
-    finding: Finding
-    name: str
-    also: tuple[str, ...] = ()
+    contradicted: int  # right calls that do not follow the rules
+    calls: tuple[str, ...]  # names of the wrong calls
+    kinds: tuple[str, ...]  # the kinds that all these calls have in common
+    smallest: Case  # the smallest wrong call found
+    finding: Finding  # the failed comparison of the smallest call
+    name: str  # the call from which the smallest was derived
+    also: tuple[str, ...] = ()  # other results that are wrong for the same reason
 
     @property
     def results(self) -> str:
@@ -96,16 +69,8 @@ def diagnose(
 
     Parameters
     ----------
-    examiner : Examiner
-        The examiner that made the calls.
-    outcomes : sequence of Outcome
-        The outcomes of all calls.
     seconds : float
         Time limit for shrinking one call.
-
-    Returns
-    -------
-    list of Diagnosis
     """
     right = [outcome for outcome in outcomes if not outcome.failures and outcome.got]
     diagnoses = [

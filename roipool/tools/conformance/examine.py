@@ -41,29 +41,15 @@ KINKS = (*MOVES, (1, 1, -1, -1), (1, -1, 1, -1))
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The outcome of one call.
+    """The outcome of one call."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the call.
-    case : Case
-        The arguments.
-    got : dict
-        The results, in NCHW.
-    argmax : ndarray or None
-        The argmax passed to the gradient of a maximum.
-    findings : tuple of Finding
-        One for each result, or one for a misbehaviour, with its kind as the subject.
-    rounded : frozenset of str
-        Results that are right except for the rounding of coordinates.
-    """
-
-    name: str
-    case: Case
-    got: Results
-    argmax: Array | None
+    name: str  # name of the call
+    case: Case  # the arguments
+    got: Results  # the results, in NCHW
+    argmax: Array | None  # the argmax passed to the gradient of a maximum
+    # One for each result, or one for a misbehaviour, with its kind as the subject.
     findings: tuple[Finding, ...]
+    # Results that are right except for the rounding of coordinates.
     rounded: frozenset[str] = frozenset()
 
     @property
@@ -82,10 +68,6 @@ class Examiner:
 
     Parameters
     ----------
-    plan : Plan
-        The selection of calls.
-    calls : Calls
-        The implementation.
     has_backward : bool
         Whether to examine a gradient with respect to the features.
     by_boxes : str

@@ -44,14 +44,8 @@ class LibraryCalls:
 
     Parameters
     ----------
-    name : str
-        The library.
     semantics : str
         A key of `SEMANTICS`.
-    python : str
-        The interpreter.
-    seconds : float
-        Time limit of a call.
 
     Raises
     ------

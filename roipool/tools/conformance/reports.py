@@ -155,8 +155,6 @@ class BadArgument(ValueError):  # noqa: N818 - a ValueError with the argument's 
     ----------
     name : str
         Name of the argument in `roipool.testing.assert_conforms`.
-    words : str
-        Description of the problem.
     """
 
     def __init__(self, name: str, words: str) -> None:

@@ -42,20 +42,11 @@ from .mutants import (
 
 
 class Rule(NamedTuple):
-    """A rule that an implementation may follow instead of the right one.
+    """A rule that an implementation may follow instead of the right one."""
 
-    Attributes
-    ----------
-    name : str
-        A short name for programs and tables.
-    words : str
-        A description of what the implementation does, and of what is right.
-    vary : callable
-        Returns an operation's oracle with the change, or None if the change does not apply.
-    """
-
-    name: str
-    words: str
+    name: str  # a short name for programs and tables
+    words: str  # a description of what the implementation does, and of what is right
+    # Returns an operation's oracle with the change, or None if the change does not apply.
     vary: Vary
 
 

@@ -17,21 +17,15 @@ MAX_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Tolerance:
-    """An error allowed besides roundings, for results that match all patterns.
+    """An error allowed besides roundings, for results that match all patterns."""
 
-    Attributes
-    ----------
-    implementation, semantics, dtype, result : str
-        Patterns like those of file names: ``torchvision.*``. A result is "pooled", "gradient",
-        "box_gradient" or "argmax".
-    atol, rtol : float
-        The error allowed is ``atol + rtol * abs(expected)``.
-    """
-
+    # Patterns like those of file names: ``torchvision.*``. A result is "pooled", "gradient",
+    # "box_gradient" or "argmax".
     implementation: str = "*"
     semantics: str = "*"
     dtype: str = "*"
     result: str = "*"
+    # The error allowed is ``atol + rtol * abs(expected)``.
     atol: float = 0.0
     rtol: float = 0.0
 
@@ -62,21 +56,10 @@ def chosen(
 def read_tolerances(path: str) -> list[Tolerance]:
     """Read the tables ``[[tolerance]]`` of a TOML file.
 
-    Parameters
-    ----------
-    path : str
-        The file.
-
-    Returns
-    -------
-    list of Tolerance
-
     Raises
     ------
     ValueError
         If the file is invalid; the message names the file and the problem.
-    OSError
-        If the file cannot be read.
     """
     with Path(path).open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)

@@ -26,12 +26,6 @@ class Worker:
 
     Parameters
     ----------
-    name : str
-        Its name in `LIBRARIES`.
-    library : type
-        Its adapter.
-    threads : int
-        Number of threads.
     python : str
         The interpreter of the environment in which it is installed.
     seconds : float, optional
@@ -109,10 +103,6 @@ class Functions:
         or None.
     arrays, device : str
         The library and device of the functions' arrays.
-    python : str
-        The interpreter.
-    seconds : float
-        Time limit of a call.
     lenient : bool
         Whether functions may use all memory, modify their arguments and print.
 
@@ -120,11 +110,6 @@ class Functions:
     ----------
     positions : sequence of str or None
         The forward's positional parameters, if known.
-
-    Raises
-    ------
-    ValueError
-        If the implementation cannot be loaded.
     """
 
     def __init__(

@@ -23,15 +23,7 @@ _FORM = "package.module:function or path/to/file.py:function"
 
 
 class Misbehaviour(Exception):  # noqa: N818 - an error of the implementation, not of this program
-    """Raised if an implementation does not return arrays.
-
-    Parameters
-    ----------
-    kind : str
-        The kind of misbehaviour.
-    text : str
-        A description, without its subject.
-    """
+    """Raised if an implementation does not return arrays."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -107,13 +99,7 @@ def loaded(name: str, folder: str = "") -> Callable[..., Any]:
 
 
 class NumpyArrays:
-    """The arrays of an implementation; those of NumPy, unless a subclass overrides it.
-
-    Parameters
-    ----------
-    device : str
-        Device of the arrays.
-    """
+    """The arrays of an implementation; those of NumPy, unless a subclass overrides it."""
 
     devices: Sequence[str] = ("cpu",)
 
@@ -211,8 +197,6 @@ class Caller:
 
     Parameters
     ----------
-    forward : callable
-        The forward.
     backward, backward_boxes : callable, "autograd" or None
         The gradients with respect to the features and to the boxes; `AUTOGRAD` differentiates the
         forward with torch.
@@ -276,16 +260,10 @@ class Caller:
 
         Parameters
         ----------
-        which : str
-            The function.
         given : sequence of (str, value)
             Positional arguments, with their names for messages.
         options : dict
             Keyword arguments.
-
-        Returns
-        -------
-        list of ndarray
 
         Raises
         ------

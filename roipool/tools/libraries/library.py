@@ -24,13 +24,6 @@ class Absent(Exception):  # noqa: N818 - it is an outcome, not an error
 class InstalledLibrary:
     """Adapter of a library; subclasses define its capabilities and implement `level`.
 
-    Parameters
-    ----------
-    threads : int
-        Number of threads.
-    device : {"cpu", "cuda"}
-        Device of its arrays.
-
     Raises
     ------
     Absent

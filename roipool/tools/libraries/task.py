@@ -21,74 +21,36 @@ __all__ = [
 
 
 class LevelTask(NamedTuple):
-    """One call of an operator: a map and the boxes pooled from it.
+    """One call of an operator: a map and the boxes pooled from it."""
 
-    Attributes
-    ----------
-    features : ndarray
-        The map, in the task's layout.
-    rois : (K, 5) or (K, 6) float32 or float64 ndarray
-        Rows ``[image, x1, y1, x2, y2]`` in pixels, sorted by image. For crop_and_resize normalised
-        ``[image, y1, x1, y2, x2]``; for roi_align_rotated ``[image, cx, cy, width, height, angle]``
-        with the angle in radians, counter-clockwise.
-    grad : ndarray or None
-        The gradient of the output, for a backward.
-    scale : float
-        Map cells per pixel.
-    offsets : (K, 2, rows, columns) ndarray or None
-        Of bins that move: dx and dy of each, in any layout of the maps.
-    """
-
-    features: Any
+    features: Any  # the map, in the task's layout
+    # float32 or float64 rows ``[image, x1, y1, x2, y2]`` in pixels, sorted by image. For
+    # crop_and_resize normalised ``[image, y1, x1, y2, x2]``; for roi_align_rotated ``[image, cx,
+    # cy, width, height, angle]`` with the angle in radians, counter-clockwise.
     rois: Any
-    grad: Any
-    scale: float
-    offsets: Any = None
+    grad: Any  # the gradient of the output, for a backward
+    scale: float  # map cells per pixel
+    offsets: Any = None  # dx and dy of bins that move, (K, 2, rows, columns) in any layout
 
 
 class Task(NamedTuple):
-    """One operation on one or several levels.
+    """One operation on one or several levels."""
 
-    Attributes
-    ----------
-    operation : str
-        The operation: "roi_align", "roi_pool", "crop_and_resize", "roi_align_rotated",
-        torchvision's "ps_roi_align" or "ps_roi_pool", of which each bin is a group,
-        "deform_roi_pool", or "deformable_ps_roi_pool", whose backward also computes the gradient of
-        the offsets.
-    backward : bool
-        Whether to compute the gradient instead of the forward.
-    mode : {"avg", "max", "max of corners"}
-        Reduction of roi_align: the average or maximum of samples, or the maximum of the weighted
-        corners of samples.
-    argmax : bool
-        Whether roi_pool's forward must also return the argmax, as in training.
-    output_size : tuple of int
-        Rows and columns of bins.
-    sampling_ratio : int
-        Samples of a bin along each axis; 0 is adaptive.
-    aligned : bool
-        Option of roi_align.
-    layout : {"NCHW", "NHWC"}
-        Layout of the features and the output.
-    levels : list of Level
-        The operator's calls.
-    wrt : {"features", "boxes"}
-        The argument with respect to which a backward differentiates.
-    extrapolation_value : float
-        Option of crop_and_resize: the value of samples outside the map.
-    """
-
+    # The operation: "roi_align", "roi_pool", "crop_and_resize", "roi_align_rotated", torchvision's
+    # "ps_roi_align" or "ps_roi_pool", of which each bin is a group, "deform_roi_pool", or
+    # "deformable_ps_roi_pool", whose backward also computes the gradient of the offsets.
     operation: str
-    backward: bool
+    backward: bool  # whether to compute the gradient instead of the forward
+    # Reduction of roi_align: "avg" or "max" of samples, or "max of corners" of weighted ones.
     mode: str
-    argmax: bool
-    output_size: tuple[int, int]
-    sampling_ratio: int
-    aligned: bool
-    layout: str
-    levels: list[LevelTask]
-    wrt: str = "features"
+    argmax: bool  # whether roi_pool's forward must also return the argmax, as in training
+    output_size: tuple[int, int]  # rows and columns of bins
+    sampling_ratio: int  # samples of a bin along each axis; 0 is adaptive
+    aligned: bool  # option of roi_align
+    layout: str  # layout of the features and the output
+    levels: list[LevelTask]  # the operator's calls
+    wrt: str = "features"  # a backward differentiates with respect to these, or to "boxes"
+    # Option of crop_and_resize: the value of samples outside the map.
     extrapolation_value: float = 0.0
 
 

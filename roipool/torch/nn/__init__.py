@@ -1,11 +1,15 @@
-"""Modules, with the names and arguments of torchvision's, mmcv's and PreciseRoIPooling's."""
+"""Modules, with the names and arguments of torchvision's, mmcv's and PreciseRoIPooling's.
+
+The options of a module are those of its function, which describes them; the modules themselves say
+what differs. A `sampling_ratio` may be negative, as torchvision writes adaptive ones.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -38,6 +42,11 @@ __all__ = [
 ]
 _FUNCTIONS = {name: getattr(importlib.import_module(f"roipool.ops.{name}"), name) for name in OPS}
 Boxes: TypeAlias = Tensor | Sequence[Tensor]  # all, or those of each image
+_NAMES = {"pool_mode": "mode"}  # of options that functions name differently
+
+
+def __dir__() -> list[str]:
+    return __all__  # what a notebook completes by Tab
 
 
 # torch.fx records calls of wrapped functions as they are, as it does for torchvision's modules.
@@ -48,20 +57,58 @@ def _call(operation: str, *args: Any, **options: Any) -> Tensor:
     return result
 
 
+class FunctionModule(OptionsModule):
+    """A module whose options are those of its function."""
+
+    _operation: ClassVar[str]
+    _passed: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._passed = tuple(each.name for each in fields(cast(Any, self)) if each.repr)
+
+    def _pooled(self, *arrays: Any) -> Tensor:
+        """Return the result of the function for these arguments."""
+        options = {_NAMES.get(name, name): getattr(self, name) for name in self._passed}
+        if "sampling_ratio" in options:
+            options["sampling_ratio"] = samples(options["sampling_ratio"])
+        pooled: Tensor = _call(self._operation, *arrays, **options)
+        return pooled
+
+
+class PoolingModule(FunctionModule):
+    """A module that pools boxes in image pixels."""
+
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
+        """Pool boxes from maps, as the function does.
+
+        Parameters
+        ----------
+        input : Tensor
+            Maps, shape (N, C, H, W).
+        rois : Tensor or sequence of Tensor
+            Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or one
+            tensor of shape (L, 4) for each image. Rotated boxes: shape (K, 6) or (L, 5).
+
+        Returns
+        -------
+        Tensor
+            Shape (K, C, rows, columns).
+        """
+        return self._pooled(input, rois)
+
+    if TYPE_CHECKING:  # torch declares the results of modules as Any
+        __call__ = forward
+
+
 @dataclass(eq=False, repr=False)
-class RoIAlign(OptionsModule):
+class RoIAlign(PoolingModule):
     """ROI align, :func:`roipool.roi_align` as a module.
 
     Parameters
     ----------
-    output_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    spatial_scale : float
-        Map cells per image pixel.
-    sampling_ratio : int or (int, int)
-        Samples per bin; adaptive if 0 or, as torchvision writes it, negative.
     pool_mode : {"avg", "max"}
-        How the samples of a bin are reduced.
+        The function's `mode`.
     aligned : bool
         Shift boxes by half a cell. True is mmcv's default and detectron2's; torchvision's is False.
     use_torchvision : bool
@@ -76,6 +123,8 @@ class RoIAlign(OptionsModule):
               [12., 13.]]]])
     """
 
+    _operation = "roi_align"
+
     output_size: Size
     spatial_scale: float = 1.0
     sampling_ratio: Size = 0
@@ -83,55 +132,10 @@ class RoIAlign(OptionsModule):
     aligned: bool = True
     use_torchvision: bool = field(default=False, repr=False)
 
-    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
-        """Pool boxes from maps.
-
-        Parameters
-        ----------
-        input : Tensor
-            Maps, shape (N, C, H, W).
-        rois : Tensor or sequence of Tensor
-            Boxes in image pixels: shape (K, 5) with rows batch index, x1, y1, x2, y2; or one
-            tensor of shape (L, 4) for each image.
-
-        Returns
-        -------
-        Tensor
-            Shape (K, C, rows, columns).
-        """
-        pooled: Tensor = _call(
-            "roi_align",
-            input,
-            rois,
-            self.output_size,
-            self.spatial_scale,
-            samples(self.sampling_ratio),
-            aligned=self.aligned,
-            mode=self.pool_mode,
-        )
-        return pooled
-
-    if TYPE_CHECKING:  # torch declares the results of modules as Any
-        __call__ = forward
-
 
 @dataclass(eq=False, repr=False)
-class RoIAlignRotated(OptionsModule):
+class RoIAlignRotated(PoolingModule):
     """ROI align of rotated boxes, :func:`roipool.roi_align_rotated` as a module.
-
-    Parameters
-    ----------
-    output_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    spatial_scale : float
-        Map cells per image pixel.
-    sampling_ratio : int or (int, int)
-        Samples per bin; adaptive if 0 or negative.
-    aligned : bool
-        Shift boxes by half a cell. False also makes sides at least one cell long.
-    clockwise : bool
-        Whether angles, in radians, grow clockwise in the displayed image; by default
-        counter-clockwise.
 
     Examples
     --------
@@ -143,44 +147,18 @@ class RoIAlignRotated(OptionsModule):
               [13.,  8.]]]])
     """
 
+    _operation = "roi_align_rotated"
+
     output_size: Size
     spatial_scale: float
     sampling_ratio: Size = 0
     aligned: bool = True
     clockwise: bool = False
 
-    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
-        """Pool boxes from maps, as :meth:`RoIAlign.forward`.
-
-        `rois` have the shape (K, 6) with rows batch index, centre x, centre y, width, height in
-        image pixels, and the angle; or they are one tensor of shape (L, 5) for each image.
-        """
-        pooled: Tensor = _call(
-            "roi_align_rotated",
-            input,
-            rois,
-            self.output_size,
-            self.spatial_scale,
-            samples(self.sampling_ratio),
-            aligned=self.aligned,
-            clockwise=self.clockwise,
-        )
-        return pooled
-
-    if TYPE_CHECKING:  # torch declares the results of modules as Any
-        __call__ = forward
-
 
 @dataclass(eq=False, repr=False)
-class RoIPool(OptionsModule):
+class RoIPool(PoolingModule):
     """ROI pooling by the maximum, :func:`roipool.roi_pool` as a module.
-
-    Parameters
-    ----------
-    output_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    spatial_scale : float
-        Map cells per image pixel.
 
     Examples
     --------
@@ -191,30 +169,15 @@ class RoIPool(OptionsModule):
               [18., 19.]]]])
     """
 
+    _operation = "roi_pool"
+
     output_size: Size
     spatial_scale: float = 1.0
 
-    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
-        """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
-        pooled: Tensor = _call("roi_pool", input, rois, self.output_size, self.spatial_scale)
-        return pooled
-
-    if TYPE_CHECKING:  # torch declares the results of modules as Any
-        __call__ = forward
-
 
 @dataclass(eq=False, repr=False)
-class PSRoIPool(OptionsModule):
+class PSRoIPool(PoolingModule):
     """Position-sensitive ROI pooling, :func:`roipool.ps_roi_pool` as a module.
-
-    Parameters
-    ----------
-    output_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    spatial_scale : float
-        Map cells per image pixel.
-    group_size : int or (int, int)
-        Groups of bins, (down, across); 0: as many as bins.
 
     See Also
     --------
@@ -230,42 +193,21 @@ class PSRoIPool(OptionsModule):
               [64., 91.]]]])
     """
 
+    _operation = "ps_roi_pool"
+
     output_size: Size
     spatial_scale: float = 1.0
     group_size: Size = 0
 
-    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
-        """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
-        pooled: Tensor = _call(
-            "ps_roi_pool",
-            input,
-            rois,
-            self.output_size,
-            self.spatial_scale,
-            group_size=self.group_size,
-        )
-        return pooled
-
-    if TYPE_CHECKING:  # torch declares the results of modules as Any
-        __call__ = forward
-
 
 @dataclass(eq=False, repr=False)
-class PSRoIAlign(OptionsModule):
+class PSRoIAlign(PoolingModule):
     """Position-sensitive ROI align, :func:`roipool.ps_roi_align` as a module.
 
     Parameters
     ----------
-    output_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    spatial_scale : float
-        Map cells per image pixel.
-    sampling_ratio : int or (int, int)
-        Samples per bin; adaptive if 0 or negative.
     aligned : bool
         Shift boxes by half a cell, as torchvision always does.
-    group_size : int or (int, int)
-        Groups of bins, (down, across); 0: as many as bins.
 
     Examples
     --------
@@ -276,40 +218,18 @@ class PSRoIAlign(OptionsModule):
               [68.0000, 95.5000]]]])
     """
 
+    _operation = "ps_roi_align"
+
     output_size: Size
     spatial_scale: float = 1.0
     sampling_ratio: Size = 0
     aligned: bool = True
     group_size: Size = 0
 
-    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
-        """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
-        pooled: Tensor = _call(
-            "ps_roi_align",
-            input,
-            rois,
-            self.output_size,
-            self.spatial_scale,
-            samples(self.sampling_ratio),
-            aligned=self.aligned,
-            group_size=self.group_size,
-        )
-        return pooled
-
-    if TYPE_CHECKING:  # torch declares the results of modules as Any
-        __call__ = forward
-
 
 @dataclass(eq=False, repr=False)
-class PrRoIPool(OptionsModule):
+class PrRoIPool(FunctionModule):
     """Precise ROI pooling, :func:`roipool.precise_roi_pool` as a module, under mmcv's name.
-
-    Parameters
-    ----------
-    output_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    spatial_scale : float
-        Map cells per image pixel.
 
     Examples
     --------
@@ -320,15 +240,14 @@ class PrRoIPool(OptionsModule):
               [2.7500, 3.2500]]]])
     """
 
+    _operation = "precise_roi_pool"
+
     output_size: Size
     spatial_scale: float = 1.0
 
     def forward(self, features: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""
-        pooled: Tensor = _call(
-            "precise_roi_pool", features, rois, self.output_size, self.spatial_scale
-        )
-        return pooled
+        return self._pooled(features, rois)
 
     if TYPE_CHECKING:  # torch declares the results of modules as Any
         __call__ = forward
@@ -336,13 +255,6 @@ class PrRoIPool(OptionsModule):
 
 class PrRoIPool2D(PrRoIPool):
     """Precise ROI pooling with the arguments of PreciseRoIPooling's own module.
-
-    Parameters
-    ----------
-    pooled_height, pooled_width : int
-        Bins of the output: rows and columns.
-    spatial_scale : float
-        Map cells per image pixel.
 
     Examples
     --------
@@ -373,21 +285,8 @@ class PrRoIPool2D(PrRoIPool):
 
 
 @dataclass(eq=False, repr=False)
-class CropAndResize(OptionsModule):
+class CropAndResize(FunctionModule):
     """Crop and resize, :func:`roipool.crop_and_resize` as a module.
-
-    Parameters
-    ----------
-    crop_size : int or (int, int)
-        Cells of a crop, (rows, columns); an int sets both.
-    method : {"bilinear", "nearest"}
-        How to interpolate.
-    extrapolation_value : float
-        Value of cells outside the map.
-    antialias : bool
-        Whether bilinear crops that make smaller read all cells.
-    border : {"constant", "edge"}
-        Value of cells outside the map: `extrapolation_value`, or the cell at the edge.
 
     Examples
     --------
@@ -398,6 +297,8 @@ class CropAndResize(OptionsModule):
     tensor([[[[0., 2.],
               [6., 8.]]]])
     """
+
+    _operation = "crop_and_resize"
 
     crop_size: Size
     method: Method = "bilinear"
@@ -422,18 +323,7 @@ class CropAndResize(OptionsModule):
         Tensor
             Shape (K, C, rows, columns).
         """
-        crops: Tensor = _call(
-            "crop_and_resize",
-            image,
-            boxes,
-            box_indices,
-            self.crop_size,
-            method=self.method,
-            extrapolation_value=self.extrapolation_value,
-            antialias=self.antialias,
-            border=self.border,
-        )
-        return crops
+        return self._pooled(image, boxes, box_indices)
 
     if TYPE_CHECKING:  # torch declares the results of modules as Any
         __call__ = forward

@@ -72,17 +72,6 @@ class _Deformed(torch.nn.Module):  # type: ignore[misc]  # no types where no tor
 class DeformRoIPool(_Deformed):
     """Deformable ROI pooling, :func:`roipool.deform_roi_pool` as a module.
 
-    Parameters
-    ----------
-    output_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    spatial_scale : float
-        Map cells per image pixel.
-    sampling_ratio : int or (int, int)
-        Samples per bin; adaptive if 0 or negative.
-    gamma : float
-        Multiplies offsets: with 0.1, an offset of 1 moves a bin by a tenth of the box.
-
     Examples
     --------
     >>> import torch, roipool.torch.nn
@@ -133,8 +122,6 @@ class DeformRoIPoolPack(_Deformed):
 
     Parameters
     ----------
-    output_size, spatial_scale, sampling_ratio, gamma
-        As for :class:`DeformRoIPool`.
     output_channels : int
         Channels of the maps.
     deform_fc_channels : int
@@ -203,11 +190,6 @@ class DeformRoIPoolPack(_Deformed):
 
 class ModulatedDeformRoIPoolPack(DeformRoIPoolPack):
     """The same, which also predicts a weight for each bin, from 0 to 1 and at first 1/2.
-
-    Parameters
-    ----------
-    output_size, output_channels, deform_fc_channels, spatial_scale, sampling_ratio, gamma
-        As for :class:`DeformRoIPoolPack`.
 
     Examples
     --------

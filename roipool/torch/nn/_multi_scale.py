@@ -22,23 +22,18 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
     """``torchvision.ops.MultiScaleRoIAlign``: pool each box from the map for its size.
 
     All maps are pooled in one call, :func:`roipool.multilevel_roi_align`. As in torchvision, the
-    scales are determined in the first call: the powers of two nearest to the sizes of the maps
-    divided by that of the largest picture.
+    scales are determined in the first call, unless they are given: the powers of two nearest to the
+    heights of the maps divided by that of the largest picture.
 
     Parameters
     ----------
     featmap_names : sequence of str
         Which of the maps are pooled.
-    output_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    sampling_ratio : int or (int, int)
-        Samples per bin; adaptive if 0 or, as torchvision writes it, negative.
-    canonical_scale : float
-        Side of a box that is pooled from `canonical_level`, in image pixels.
-    canonical_level : int
-        Its level: level k has 2**-k map cells per image pixel.
     aligned : bool
         Shift boxes by half a cell. The default is torchvision's; the name is mmcv's.
+    scales : sequence of float, optional
+        Map cells per image pixel of each map: powers of two, each half of the one before. Those of
+        a first call with a low, wide picture, padded to a multiple of 32 pixels, may be too large.
 
     Notes
     -----
@@ -70,6 +65,7 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         canonical_scale: float = 224,
         canonical_level: int = 4,
         aligned: bool = False,
+        scales: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         self.featmap_names = conventions.names_of_maps(featmap_names)
@@ -79,6 +75,9 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
         self.canonical_level = _levels.level("canonical_level", canonical_level)
         self.aligned = aligned
         self.scales = None
+        if scales is not None:
+            self.scales = [*check.scales("scales", scales, len(self.featmap_names))]
+            _levels.successive_halves("scales", self.scales)
 
     def forward(
         self,

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias, cast
 
 import torch
 
+from roipool import _arguments as check
+
 Size: TypeAlias = int | Sequence[int]
 _SIZES = ("output_size", "out_size", "crop_size")
 
@@ -34,11 +36,11 @@ class OptionsModule(torch.nn.Module):  # type: ignore[misc]  # no types where no
 
 def pair(size: Size) -> Size:
     """Return one number for both axes as a pair, as torchvision and mmcv keep it."""
-    return size if isinstance(size, Sequence) else (size, size)
+    return size if isinstance(size, Sequence) else check.items(size, 2)
 
 
 def samples(ratio: Size) -> Size:
     """Return a sampling ratio, 0 for torchvision's negative ones."""
-    if isinstance(ratio, Sequence):
-        return tuple(max(each, 0) for each in ratio)
-    return max(ratio, 0)
+    if isinstance(ratio, int):
+        return max(ratio, 0)
+    return tuple(max(each, 0) for each in check.items(ratio, 2))

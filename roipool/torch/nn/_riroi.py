@@ -58,19 +58,7 @@ class RiRoIAlignRotated(OptionsModule):
 
     Channels come in groups of `num_orientations`, one for each direction, and turn with the box.
 
-    Parameters
-    ----------
-    out_size : int or (int, int)
-        Bins of the output, (rows, columns); an int sets both.
-    spatial_scale : float
-        Map cells per image pixel.
-    num_samples : int
-        Samples per bin and axis; adaptive if 0 or negative.
-    num_orientations : int
-        Directions, at equal angles.
-    clockwise : bool
-        Whether boxes turn clockwise in the displayed image; by default counter-clockwise. As in
-        mmcv, channels turn by the given angle either way.
+    As in mmcv, channels turn by the given angle whether or not `clockwise`.
 
     Examples
     --------

@@ -202,7 +202,7 @@ void enter_float(Table& table, const std::string& type) {
   enter<num<T>>(table, "setp.num", type);
   enter<nan<T>>(table, "setp.nan", type);
 }
-// Of a register's bits: an integer narrower than it is cut off, or extended.
+// Enters conversions of the bits of a register: a narrower integer is cut off, or extended.
 template <class From>
 void enter_extensions(Table& table, const std::string& from) {
   enter<cvt<u16, From>>(table, "cvt", "u16." + from);

@@ -72,6 +72,9 @@ WRONG = {
     "three columns": Wrong(
         lambda e: {"rois": e.array(ROIS[:, :3])}, ValueError, r"rois must have shape \(K, 5\)"
     ),
+    "boxes by image": Wrong(
+        lambda e: {"rois": e.array(ROIS[None, :, 1:])}, ValueError, r"give list\(rois\)"
+    ),
     "no indices": Wrong(lambda e: {"rois": e.boxes}, ValueError, "need batch_indices"),
     "indices twice": Wrong(
         lambda e: {"batch_indices": e.array(ROIS[:, 0])}, ValueError, "hold batch indices already"

@@ -29,42 +29,25 @@ class Form(NamedTuple):
 
 
 class FrontEnd:
-    """One library's arrays.
+    """One library's arrays."""
 
-    Attributes
-    ----------
-    array_name : str
-        How error messages call an array.
-    forms : sequence of Form
-        In which maps are tried.
-    usual_forms : sequence of Form
-        Those tried without ``--thorough``; by default all.
-    box_dtypes : sequence of str
-        Types of boxes and indices.
-    argmax_dtype : str
-        The type of an argmax.
-    takes_numpy_boxes : bool
-        Whether boxes may be NumPy arrays or lists beside its maps.
-    functional : module or None
-        `grad`, `jvp`, `vmap`, `jacfwd`, `jacrev`, `hessian`, as JAX has them.
-    errors : mapping
-        Errors of wrong calls of `errors.py`, by name, where this library's are others.
-    compiler_error : type of exception or None
-        What its compiler makes of errors; None where they stay.
-    not_compiled : set of str
-        Names of wrong calls that are none, or others, within its compiler.
-    """
-
-    array_name: ClassVar[str]
-    forms: ClassVar[tuple[Form, ...]]
+    array_name: ClassVar[str]  # the name of an array in error messages
+    forms: ClassVar[tuple[Form, ...]]  # forms of maps that are tried
+    # Those tried without ``--thorough``; by default all.
     usual_forms: ClassVar[tuple[Form, ...]] = ()
     is_thorough = False  # whether pytest runs with --thorough
+    # Types of boxes and indices.
     box_dtypes: ClassVar[Sequence[str]] = "float16 float32 float64 int32 int64 uint8".split()
-    argmax_dtype: ClassVar[str] = "int32"
+    argmax_dtype: ClassVar[str] = "int32"  # the type of an argmax
+    # Whether boxes may be NumPy arrays or lists beside its maps.
     takes_numpy_boxes: ClassVar[bool] = True
+    # `grad`, `jvp`, `vmap`, `jacfwd`, `jacrev`, `hessian`, as JAX has them.
     functional: ClassVar[Any] = None
+    # Errors of wrong calls of `errors.py`, by name, where this library's are others.
     errors: ClassVar[Mapping[str, tuple[type[Exception], str]]] = {}
+    # What its compiler makes of errors; None where they stay.
     compiler_error: ClassVar[type[Exception] | None] = None
+    # Names of wrong calls that are none, or others, within its compiler.
     not_compiled: ClassVar[frozenset[str]] = frozenset()
 
     @property

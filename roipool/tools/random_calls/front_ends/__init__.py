@@ -32,21 +32,11 @@ TWO_DEVICES = "--xla_force_host_platform_device_count=2"
 
 
 class Guise(NamedTuple):
-    """One way of making a call through a library.
+    """One way of making a call through a library."""
 
-    Attributes
-    ----------
-    relation : callable
-        Makes the call and compares.
-    seldom : int
-        For a slow guise, use it for one in so many calls; 0 otherwise.
-    takes_integers : bool
-        Whether maps may be of bytes, which have no gradient.
-    """
-
-    relation: Relation
-    seldom: int = 0
-    takes_integers: bool = False
+    relation: Relation  # makes the call and compares
+    seldom: int = 0  # a slow guise is used for one in so many calls; 0 otherwise
+    takes_integers: bool = False  # whether maps may be of bytes, which have no gradient
 
 
 def guises(library: str) -> Mapping[str, Guise]:

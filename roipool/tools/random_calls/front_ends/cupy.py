@@ -62,8 +62,6 @@ class OnGpu(Adapter):
 
     Parameters
     ----------
-    case : Case
-        The call.
     stores : sequence of callable
         Memory layouts of arrays on the GPU.
     any_types : bool

@@ -22,15 +22,7 @@ INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "ui
 
 
 class Lazy(Adapter):
-    """Forwards of chunked maps.
-
-    Parameters
-    ----------
-    case : Case
-        The call.
-    scheduler : str
-        Dask's scheduler.
-    """
+    """Forwards of chunked maps."""
 
     def __init__(self, case: Case, scheduler: str) -> None:
         super().__init__(case)

@@ -54,8 +54,6 @@ class OnJax(Adapter):
 
     Parameters
     ----------
-    case : Case
-        The call.
     keeps_numpy : bool
         Whether to leave some arguments as NumPy arrays and lists.
     """

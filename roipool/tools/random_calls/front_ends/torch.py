@@ -66,10 +66,6 @@ class Eager(Adapter):
 
     Parameters
     ----------
-    case : Case
-        The call.
-    around : context manager
-        The context of calls.
     store : callable
         Returns a tensor in some memory format.
     """
@@ -489,8 +485,6 @@ class Exported(Eager):
 
     Parameters
     ----------
-    case : Case
-        The call.
     others : mapping
         Those to export from.
     """
