@@ -163,11 +163,6 @@ def regions(
     return Regions(coordinates(array[:, 1:], dtype), numbers)
 
 
-# What reads a table of a batch index and a box in each row, unless told otherwise; and whether it
-# cuts indices to whole numbers. Calls with such tables can be kept.
-TABLE_READERS: dict[Any, bool] = {regions: False}
-
-
 def _is_one_per_image(rois: Sequence[Any]) -> bool:
     """Return whether this is a sequence of (L, 4) arrays rather than one nested sequence."""
     if any(rank(item) == 2 for item in rois):
@@ -271,6 +266,14 @@ def _crop_regions(
     _note_pixels(form.boxes, array)
     numbers = batch_indices(form.indices, indices, array.shape[0], images)
     return Regions(coordinates(swap_xy(array), dtype), numbers)
+
+
+# What reads a table of a batch index and a box in each row, unless told otherwise: calls with such
+# tables can be kept. The options are those of `PreparedCall`.
+TABLE_READERS: dict[Any, dict[str, bool]] = {
+    regions: {"takes_lists": True},
+    _crop_regions: {"are_crops": True},
+}
 
 
 def _note_pixels(name: str, array: Array) -> None:

@@ -58,6 +58,10 @@ def xla_handler() -> Any: ...
 XLA_INTERFACES: tuple[int, range]
 
 class PreparedCall:
+    pooling: Pooling
+    cuts: bool
+    is_average: bool
+    def result(self, array: Any, rois: Any, indices: NDArray[Any] | None = None) -> Any: ...
     def __init__(
         self,
         pooling: Pooling,
@@ -67,6 +71,8 @@ class PreparedCall:
         cuts: bool = False,
         is_maximum: bool = False,
         returns_argmax: bool = False,
+        takes_lists: bool = False,
+        are_crops: bool = False,
     ) -> None: ...
     def __call__(
         self,
@@ -118,7 +124,13 @@ def rounded_up(count: int) -> int: ...
 def keep_options(kept: bool) -> None: ...
 
 class KeptCalls:
-    def keep(self, args: tuple[Any, ...], options: dict[str, Any], prepared: Any) -> None: ...
+    def keep(
+        self,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        prepared: Any,
+        indices: Any = None,
+    ) -> None: ...
     def prepared(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any: ...
     def result(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any: ...
 

@@ -811,23 +811,31 @@ def store_rounded(values, out):
         leave_standard_floats(environment)
 
 
+cdef double MOST_FRACTION = 10  # larger ends of all crops are a warning of the general path
+
+
 cdef class PreparedCall:
     """An average or a maximum of one map with its options prepared, for small calls.
 
-    Boxes are a table whose rows are a batch index and a box; the table is float64 beside float64
-    maps, else float32. Other arrays, and all errors, are left to the general path.
+    Boxes are a table whose rows are a batch index and a box, or a box beside batch indices, or a
+    list of such tables, one for each image; they are float64 beside float64 maps, else float32.
+    Other arrays, and all errors, are left to the general path.
     """
     cdef Level level
     cdef int columns
-    cdef bint cuts, is_maximum, is_gradient, returns_argmax
+    cdef bint is_maximum, is_gradient, returns_argmax, takes_lists, are_crops
+    cdef readonly object pooling
+    cdef readonly bint cuts
 
     def __init__(self, pooling, int columns, input_shape=None, *, cuts=False, is_maximum=False,
-                 returns_argmax=False):
+                 returns_argmax=False, takes_lists=False, are_crops=False):
         """Prepare a forward, or for maps of a shape the backward of an average.
 
-        `cuts` says that batch indices are cut to whole numbers.
+        `cuts` says that batch indices within a table are cut to whole numbers, `takes_lists` that
+        boxes may be a list of tables, and `are_crops` that they are fractions, y before x.
         """
         definition, rules = pooling.definition, pooling.rules
+        self.pooling, self.takes_lists, self.are_crops = pooling, takes_lists, are_crops
         self.cuts, self.is_maximum, self.returns_argmax = cuts, is_maximum, returns_argmax
         self.is_gradient = input_shape is not None
         memset(&self.level, 0, sizeof(Level))
@@ -850,6 +858,11 @@ cdef class PreparedCall:
         if input_shape is not None:
             set_map(&self.level.job, input_shape[0], input_shape[1], input_shape[2], input_shape[3])
 
+    @property
+    def is_average(self):
+        """Whether it pools averages, rather than maxima, or gives a gradient."""
+        return not (self.is_maximum or self.is_gradient)
+
     def __call__(self, str dtype, shape, size_t features, wide_int boxes, size_t table, size_t out,
                  int threads):
         """Pool NCHW maps, given by address, on at most `threads` threads.
@@ -869,45 +882,51 @@ cdef class PreparedCall:
             return False
         before = swap_thread_limit(threads)
         try:
-            return self.run(op_average, &level, <char*>table)
+            return self.run(op_average, &level, <char*>table, None, None)
         finally:
             swap_thread_limit(before)
 
-    cdef result(self, array, rois):
+    cpdef result(self, array, rois, indices=None):
         """Return the result of a call, or None if it takes the general path."""
-        return self.gradient(array, rois) if self.is_gradient else self.pool(array, rois)
+        if type(rois) is list:
+            rois = tuple(<list>rois)  # which no other thread changes
+        if self.is_gradient:
+            return self.gradient(array, rois, indices)
+        return self.pool(array, rois, indices)
 
-    cdef pool(self, features, rois):
+    cdef pool(self, features, rois, indices):
         """Return the pooled values of maps, or None if it takes the general path."""
         cdef Level level = self.level
         cdef Operation operation = op_maximum if self.is_maximum else op_average
         cdef cnp.npy_intp* shape
         cdef cnp.npy_intp sizes[4]
-        if not self.has_arrays(&level.job, features, rois):
+        if not self.is_read(&level.job, features):
             return None
         shape = cnp.PyArray_DIMS(<cnp.ndarray>features)
         set_map(&level.job, shape[0], shape[1], shape[2], shape[3])
+        if not self.has_boxes(&level.job, rois, indices):
+            return None
         if max(level.job.rows.size, level.job.columns.size) > INT32_MAX:
             return None
         set_sizes(sizes, &level.job, level.job.boxes, level.job.rows.bins, level.job.columns.bins)
         pooled = array_of_sizes(4, sizes, <object>cnp.PyArray_DESCR(<cnp.ndarray>features))
         level.job.features, level.job.output = address(features), address(pooled)
         if not self.returns_argmax:
-            return pooled if self.run(operation, &level, <char*>address(rois)) else None
+            return pooled if self.run(operation, &level, NULL, rois, indices) else None
         if level.job.rows.size * level.job.columns.size > INT32_MAX:
             return None
         argmax = array_of_sizes(4, sizes, INT32)
         level.job.argmax = address(argmax)
-        return (pooled, argmax) if self.run(operation, &level, <char*>address(rois)) else None
+        return (pooled, argmax) if self.run(operation, &level, NULL, rois, indices) else None
 
-    cdef gradient(self, grad_output, rois):
+    cdef gradient(self, grad_output, rois, indices):
         """Return the gradient of the maps, or None if it takes the general path."""
         cdef Level level = self.level
         cdef Job* job = &level.job
         cdef cnp.npy_intp* shape
         cdef cnp.npy_intp sizes[4]
         cdef int row = 1 if job.channels_last else 2
-        if not self.has_arrays(job, grad_output, rois):
+        if not (self.is_read(job, grad_output) and self.has_boxes(job, rois, indices)):
             return None
         shape = cnp.PyArray_DIMS(<cnp.ndarray>grad_output)
         if shape[0] != job.boxes or shape[3 if job.channels_last else 1] != job.channels:
@@ -920,14 +939,11 @@ cdef class PreparedCall:
         set_sizes(sizes, job, job.images, job.rows.size, job.columns.size)
         result = array_of_sizes(4, sizes, <object>cnp.PyArray_DESCR(<cnp.ndarray>grad_output))
         job.grad_output, job.output = address(grad_output), address(result)
-        return result if self.run(op_average_backward, &level, <char*>address(rois)) else None
+        return result if self.run(op_average_backward, &level, NULL, rois, indices) else None
 
-    cdef bint has_arrays(self, Job* job, values, rois) noexcept:
-        """Return whether arrays can be read as they are; set their type and the number of boxes."""
-        cdef int table_type
-        if not (cnp.PyArray_CheckExact(values) and cnp.PyArray_CheckExact(rois)):
-            return False
-        if not (is_native(<cnp.ndarray>values, 4) and is_native(<cnp.ndarray>rois, 2)):
+    cdef bint is_read(self, Job* job, values) noexcept:
+        """Return whether maps can be read as they are; set their type."""
+        if not (cnp.PyArray_CheckExact(values) and is_native(<cnp.ndarray>values, 4)):
             return False
         kind = cnp.PyArray_TYPE(<cnp.ndarray>values)
         if kind == cnp.NPY_FLOAT:
@@ -938,12 +954,51 @@ cdef class PreparedCall:
             job.storage = float16_storage
         else:
             return False
-        table_type = cnp.NPY_DOUBLE if job.storage == float64_storage else cnp.NPY_FLOAT
-        job.boxes = cnp.PyArray_DIM(<cnp.ndarray>rois, 0)
-        return (cnp.PyArray_TYPE(<cnp.ndarray>rois) == table_type
-                and cnp.PyArray_DIM(<cnp.ndarray>rois, 1) == self.columns + 1)
+        return True
 
-    cdef bint run(self, Operation operation, Level* level, const char* table) except *:
+    cdef bint has_boxes(self, Job* job, rois, indices) noexcept:
+        """Return whether boxes can be read as they are, beside described maps; set their number."""
+        job.boxes = 0
+        if self.are_crops and (indices is None or job.storage != float32_storage):
+            return False  # some functions take crops of other types in float32
+        if type(rois) is tuple:
+            if indices is not None or not self.takes_lists or len(<tuple>rois) != job.images:
+                return False
+            for each in <tuple>rois:
+                if not is_table(each, job, self.columns):
+                    return False
+                job.boxes += cnp.PyArray_DIM(<cnp.ndarray>each, 0)
+            return True
+        if not is_table(rois, job, self.columns + (indices is None)):
+            return False
+        job.boxes = cnp.PyArray_DIM(<cnp.ndarray>rois, 0)
+        return indices is None or (
+            cnp.PyArray_TYPE(<cnp.ndarray>indices) in (cnp.NPY_INT32, cnp.NPY_INT64)
+            and is_native(<cnp.ndarray>indices, 1)
+            and cnp.PyArray_DIM(<cnp.ndarray>indices, 0) == job.boxes)
+
+    cdef bint copy_boxes(self, Job* job, const char* table, rois, indices, char* boxes,
+                         wide_int* images) noexcept:
+        """Copy boxes and their images, in one table by address or as they are; return if valid."""
+        cdef int width = table_bytes(job)
+        cdef wide_int row, count, image = 0, at = 0
+        if table == NULL and indices is None and type(rois) is not tuple:
+            table = <char*>address(rois)
+        if table != NULL:
+            return copy_table(table, job.boxes, self.columns, width, job.images, self.cuts, boxes,
+                              images) < 0
+        for each in (rois if indices is None else (rois,)):
+            count = cnp.PyArray_DIM(<cnp.ndarray>each, 0)
+            memcpy(boxes + at * self.columns * width, address(each), count * self.columns * width)
+            for row in range(count):
+                images[at + row] = image if indices is None else number_at(indices, row)
+                if not 0 <= images[at + row] < job.images:
+                    return False
+            at, image = at + count, image + 1
+        return not self.are_crops or are_usual_crops(<float*>boxes, job.boxes)
+
+    cdef bint run(self, Operation operation, Level* level, const char* table, rois,
+                  indices) except *:
         """Run a call whose maps are described; return False if a batch index names no image."""
         cdef Job* job = &level.job
         cdef int width = table_bytes(job)
@@ -956,12 +1011,36 @@ cdef class PreparedCall:
         level.request.images = job.box_image
         level.request.boxes = memory + job.boxes * sizeof(wide_int)
         try:
-            if copy_table(table, job.boxes, self.columns, width, job.images, self.cuts,
-                          <char*>level.request.boxes, <wide_int*>memory) >= 0:
+            if not self.copy_boxes(job, table, rois, indices, <char*>level.request.boxes,
+                                   <wide_int*>memory):
                 return False
             return run_level(operation, level) != status_wide_argmax
         finally:
             deallocate(memory)
+
+
+cdef bint is_table(array, const Job* job, int columns) noexcept:
+    """Return whether an array is a table of boxes beside described maps."""
+    cdef int expected = cnp.NPY_DOUBLE if job.storage == float64_storage else cnp.NPY_FLOAT
+    return (cnp.PyArray_CheckExact(array) and is_native(<cnp.ndarray>array, 2)
+            and cnp.PyArray_TYPE(<cnp.ndarray>array) == expected
+            and cnp.PyArray_DIM(<cnp.ndarray>array, 1) == columns)
+
+
+cdef wide_int number_at(indices, wide_int row) noexcept:
+    if cnp.PyArray_TYPE(<cnp.ndarray>indices) == cnp.NPY_INT64:
+        return (<wide_int*>address(indices))[row]
+    return (<int*>address(indices))[row]
+
+
+cdef bint are_usual_crops(float* boxes, wide_int count) noexcept:
+    """Exchange y and x of corners; return whether all are finite and fractions of a map."""
+    cdef wide_int at
+    for at in range(0, 4 * count, 2):
+        boxes[at], boxes[at + 1] = boxes[at + 1], boxes[at]
+        if not (abs(boxes[at]) <= MOST_FRACTION and abs(boxes[at + 1]) <= MOST_FRACTION):
+            return False
+    return True
 
 
 cdef int storage_bytes(const Job* job) noexcept:
@@ -1007,8 +1086,16 @@ cdef class KeptCalls:
     def __init__(self):
         self.kept = {}
 
-    def keep(self, tuple args, dict options, prepared):
-        """Let calls with the options of this one be computed by a `PreparedCall`; None is none."""
+    def keep(self, tuple args, dict options, prepared, indices=None):
+        """Let calls with the options of this one be computed by a `PreparedCall`; None is none.
+
+        `indices` is the array among the options, if one is allowed there.
+        """
+        if indices is not None:
+            found = without_array(args, options)
+            if found is None or found[2] is not indices:
+                return
+            args, options, _ = found
         if prepared is not None and are_plain(args, 2) and are_plain(tuple(options.values()), 0):
             if len(self.kept) >= MOST_KEPT:
                 self.kept.clear()
@@ -1039,10 +1126,43 @@ cdef class KeptCalls:
 
     def result(self, tuple args, dict options):
         """Return the result of a call, or None if it takes the general path."""
-        if len(args) < 2:
+        if len(args) < 2 or not keeps_options:
             return None
-        prepared = self.prepared(args, options)
-        return None if prepared is None else (<PreparedCall>prepared).result(args[0], args[1])
+        prepared, indices = self.prepared(args, options), None
+        if prepared is None:
+            found = without_array(args, options)
+            if found is None:
+                return None
+            others, named, indices = <tuple>found
+            prepared = self.prepared(others, named)
+        if prepared is None:
+            return None
+        return (<PreparedCall>prepared).result(args[0], args[1], indices)
+
+
+cdef object INDICES = object()  # stands for batch indices among the options of kept calls
+
+
+cdef tuple without_array(tuple args, dict options):
+    """Return arguments with `INDICES` for the one array behind the first two, and that array.
+
+    None if there is no such array, or more than one.
+    """
+    cdef list others = list(args)
+    cdef dict named = dict(options)
+    cdef int at
+    array = None
+    for at in range(2, len(others)):
+        if cnp.PyArray_CheckExact(others[at]):
+            if array is not None:
+                return None
+            array, others[at] = others[at], INDICES
+    for name, option in options.items():
+        if cnp.PyArray_CheckExact(option):
+            if array is not None:
+                return None
+            array, named[name] = option, INDICES
+    return None if array is None else (tuple(others), named, array)
 
 
 cdef int MOST_KEPT = 256
@@ -1064,7 +1184,7 @@ cdef bint are_plain(tuple options, int first):
             if not is_plain_tuple(<tuple>option):
                 return False
         elif not (option is None or type(option) is int or type(option) is float
-                  or type(option) is bool or type(option) is str):
+                  or type(option) is bool or type(option) is str or option is INDICES):
             return False
     return True
 

@@ -84,7 +84,7 @@ def _by_front_end(
             if type(args[0]) is not np.ndarray:
                 return on_gpu(args, kwargs)
             found = kept.result(args, kwargs)
-            return compute_and_keep(function, kept, args, kwargs) if found is None else found
+            return compute_and_keep(function, kept, args, kwargs)[0] if found is None else found
         if args and is_pyramid_on_gpu(args[0]):
             return on_gpu(args, kwargs)
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())

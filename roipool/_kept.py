@@ -2,7 +2,8 @@
 
 The first call of a public function with some options is computed by its body. If its result is that
 of one average or maximum of the caller's own arrays, the engine's request is kept, and later calls
-with these options hand their arrays to the engine at once, if it reads them as they are.
+with these options hand their arrays to the engine at once, if it reads them as they are. Batch
+indices beside boxes are such an array; as lists of numbers they are converted by every call.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import inspect
 from collections.abc import Callable
 from operator import is_
 from typing import Any
+
+import numpy as np
 
 from roipool._cpu import KeptCalls, PreparedCall
 from roipool._request import LAST, Computed
@@ -28,20 +31,27 @@ def compute_and_keep(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     prepare: Callable[[Computed], Any] = prepared_call,
-) -> Any:
-    """Return the result of a function; keep how it was computed, as `prepare` prepares it."""
+) -> tuple[Any, Computed | None]:
+    """Return the result of a function, and how it was computed if that is all; keep that.
+
+    `prepare` returns what computes calls with the same options.
+    """
     LAST.is_asked_for, LAST.call = True, None
     try:
         result = function(*args, **kwargs)
         last = LAST.call
     finally:
         LAST.is_asked_for, LAST.call = False, None
-    if last is not None:
-        results = result if isinstance(result, tuple) else (result,)
-        is_result = len(results) == len(last.results) and all(map(is_, results, last.results))
-        if is_result and len(args) > 1 and all(map(_are_same, args, last.given[:2])):
-            kept.keep(args, kwargs, prepare(last))
-    return result
+    if last is None:
+        return result, None
+    results = result if isinstance(result, tuple) else (result,)
+    if len(results) != len(last.results) or not all(map(is_, results, last.results)):
+        return result, None
+    takes_indices = last.indices is None or type(last.indices) is np.ndarray
+    is_kept = last.is_kept and takes_indices and len(args) > 1
+    if is_kept and all(map(_are_same, args, last.given[:2])):
+        kept.keep(args, kwargs, prepare(last), last.indices)
+    return result, last
 
 
 def _are_same(given: Any, other: Any) -> bool:
@@ -100,7 +110,7 @@ class SmallCalls:
         def general(*_: Any, **__: Any) -> Any:
             return self._compute(*args, **kwargs)
 
-        return compute_and_keep(general, self.kept, given, options, self._prepare)
+        return compute_and_keep(general, self.kept, given, options, self._prepare)[0]
 
 
 def small_call_on_gpu(computed: Computed) -> Any:

@@ -44,6 +44,8 @@ Result: TypeAlias = Any
 
 # Values of a batch that is computed and then rounded to another type: with one thread, what fits a
 # core's cache; with several, enough for each.
+_KIND = {"cuts": False}  # of calls that are kept, unless boxes are read otherwise
+
 BATCH_ONE_THREAD, BATCH_SEVERAL_THREADS = 2**18, 2**21
 
 
@@ -196,6 +198,7 @@ class Call:
     def _record(
         self,
         result: Any,
+        maps: Sequence[Array],
         regions: Regions,
         pooling: Pooling,
         shapes: Sequence[Shape4] | None = None,
@@ -204,27 +207,56 @@ class Call:
         is_maximum: bool = False,
         returns_argmax: bool = False,
     ) -> None:
-        """Tell who keeps calls how this one was computed, if another can be computed like it.
+        """Tell who keeps calls how this one was computed.
 
-        That is a call for boxes as the caller gave them, in one table; on a host, or of tensors, on
-        one map, or on a GPU also on several.
+        Others can be computed like a call for boxes as the caller gave them, in one table; on a
+        host, or of tensors, on one map, or on a GPU also on several.
         """
         form, arrays, own = self._form, self._arrays, self._given_regions
-        cuts = _boxes.TABLE_READERS.get(form.read)
-        is_on_gpu = self._device is not None and (self.verbs is None or bool(pooling.scales))
-        if cuts is None or own is None or regions.boxes is not own.boxes:
-            return
         if self._dtype is not None or arrays.get("out") is not None:
             return
-        if not (is_on_gpu or (regions is own and is_kept(pooling))):
-            return
+        how = _boxes.TABLE_READERS.get(form.read)
+        is_as_given = how is not None and own is not None and regions.boxes is own.boxes
+        is_on_gpu = self._device is not None and (self.verbs is None or bool(pooling.scales))
+        is_alike = is_as_given and (is_on_gpu or (regions is own and is_kept(pooling)))
         first = form.features if shapes is None else form.grad_output
         names = (first, form.boxes, "levels")
         given = tuple([arrays[name] for name in names if arrays.get(name) is not None])
         results = (result,) if argmax is None else (result, argmax)
         columns, of = len(form.columns), None if shapes is None else tuple(shapes)
-        kind = {"cuts": cuts, "is_maximum": is_maximum, "returns_argmax": returns_argmax}
-        LAST.call = Computed(results, given, pooling, columns, of, kind, regions)
+        kind = {**_KIND, **(how or {}), "is_maximum": is_maximum, "returns_argmax": returns_argmax}
+        LAST.call = Computed(
+            results,
+            given,
+            arrays.get(form.indices),
+            pooling,
+            columns,
+            of,
+            kind,
+            maps,
+            regions,
+            is_alike,
+        )
+
+    def _as_given(self, regions: Regions, pooling: Pooling) -> tuple[Regions, dict[str, bool]]:
+        """Return boxes for verbs: within the caller's table, if small calls read that.
+
+        Then a call saves the same for its derivatives whether it is small or not, as programs do
+        demand that compute it again. `cuts` is an argument of the verbs of a library with small
+        calls.
+        """
+        own = self._given_regions
+        if not LAST.is_asked_for or own is None or regions.boxes is not own.boxes:
+            return regions, {}
+        table, how = self._arrays[self._form.boxes], _boxes.TABLE_READERS.get(self._form.read)
+        is_on_gpu = self._device is not None and bool(pooling.scales)
+        if how is None or not (is_on_gpu or (regions is own and is_kept(pooling))):
+            return regions, {}
+        if LIBRARY_OF[type(table)] is not self.library:
+            return regions, {}
+        if tuple(table.shape[1:]) != (len(self._form.columns) + 1,):
+            return regions, {}
+        return Regions(table, None, regions.levels), {"cuts": how.get("cuts", False)}
 
     def _owned(self, regions: Regions) -> Regions:
         """Return regions as arrays of the call's library: those of an empty list are NumPy's."""
@@ -278,9 +310,10 @@ class Call:
     def average(self, features: Sequence[Array], regions: Regions, pooling: Pooling) -> Result:
         """Average forward."""
         if self.verbs is not None:
-            result = self._returned(self.verbs.average(features, regions, pooling))
+            own, how = self._as_given(regions, pooling)
+            result = self._returned(self.verbs.average(features, own, pooling, **how))
             if LAST.is_asked_for:
-                self._record(result, regions, pooling)
+                self._record(result, features, regions, pooling)
             return result
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         groups = pooling.definition.group_size
@@ -291,7 +324,7 @@ class Call:
         if self._dtype is None:
             self.engine.average(features, regions, pooling, result)
             if LAST.is_asked_for:
-                self._record(result, regions, pooling)
+                self._record(result, features, regions, pooling)
         else:
             for part, values in self._box_batches(features, regions, pooling, result):
                 self.engine.average(features, part, pooling, values)
@@ -309,7 +342,7 @@ class Call:
         result = self._result(input_shape, [grad_output], pooling.layout)
         self.engine.average_backward(grad_output, regions, pooling, [result])
         if LAST.is_asked_for:
-            self._record(result, regions, pooling, [input_shape])
+            self._record(result, (), regions, pooling, [input_shape])
         return self._filled(result)
 
     def average_backward_of_maps(
@@ -325,7 +358,7 @@ class Call:
         results = [self._result(shape, [grad_output], pooling.layout) for shape in input_shapes]
         self.engine.average_backward(grad_output, regions, pooling, results)
         if LAST.is_asked_for:
-            self._record(results, regions, pooling, input_shapes)
+            self._record(results, (), regions, pooling, input_shapes)
         return results
 
     def moved_backward_corners(
@@ -360,11 +393,12 @@ class Call:
     ) -> tuple[Result, Any]:
         """Maximum forward: pooled values, and the argmax, or None without `return_argmax`."""
         if self.verbs is not None:
-            pooled, chosen = self.verbs.maximum(features, regions, pooling)
+            own, how = self._as_given(regions, pooling)
+            pooled, chosen = self.verbs.maximum(features, own, pooling, **how)
             result, argmax = self._returned(pooled), chosen if return_argmax else None
             if LAST.is_asked_for:
                 kind = {"is_maximum": True, "returns_argmax": return_argmax}
-                self._record(result, regions, pooling, None, argmax, **kind)
+                self._record(result, [features], regions, pooling, None, argmax, **kind)
             return result, argmax
         count, size, layout = len(regions.boxes), pooling.output_size, pooling.layout
         shape = pooled_shape(features.shape, count, size, layout)
@@ -377,7 +411,7 @@ class Call:
             )
             if LAST.is_asked_for:
                 kind = {"is_maximum": True, "returns_argmax": return_argmax}
-                self._record(result, regions, pooling, None, argmax, **kind)
+                self._record(result, [features], regions, pooling, None, argmax, **kind)
             return self._filled(result), argmax
         argmax, at_once = None, len(result) if return_argmax else 0
         for part, values in self._box_batches([features], regions, pooling, result, at_once):

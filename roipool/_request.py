@@ -51,17 +51,20 @@ class Pooling(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """How a call was computed that others can be computed like: see ``roipool._kept``."""
+    """How a call was computed: an average or a maximum of the caller's arrays, or its gradient."""
 
     results: tuple[Any, ...]  # pooled values and argmax, or the gradient
     # The maps or the gradient of pooled values, the boxes, and their levels if they have any, as
     # the caller gave them.
     given: tuple[Any, ...]
+    indices: Any  # batch indices beside boxes, as the caller gave them, or None
     pooling: Pooling  # the request
     columns: int  # numbers of a box
     shapes: tuple[Shape4, ...] | None  # the shapes of the maps, of a gradient
     kind: dict[str, bool]  # the other arguments of `PreparedCall`
+    maps: Sequence[Any]  # the maps of a forward, as the engine read them
     regions: Regions  # the boxes as the engine read them
+    is_kept: bool  # whether others can be computed like it: see ``roipool._kept``
 
 
 class _Last(threading.local):

@@ -132,7 +132,10 @@ def boxes_of_images(boxes: Any, _: None, images: int, dtype: np.dtype[Any], form
     return numbered_boxes(boxes, None, images, dtype, form, may_be_negative=False)
 
 
-_boxes.TABLE_READERS |= {numbered_boxes: True, boxes_of_images: True}
+_boxes.TABLE_READERS |= {
+    numbered_boxes: {"cuts": True},
+    boxes_of_images: {"cuts": True, "takes_lists": True},
+}
 
 
 def _regions_per_image(boxes: Sequence[Any], images: int, dtype: np.dtype[Any]) -> Regions:

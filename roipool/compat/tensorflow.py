@@ -30,6 +30,7 @@ from roipool._types import ArrayT, Method
 from roipool.compat import _conventions as conventions
 from roipool.compat._conventions import TENSORFLOW_CROPS
 
+_FORM = _boxes.CROPS._replace(features="image")
 _BOX_GRADIENT = Definition("tensorflow_crop_gradient")
 _GRADIENT_TYPES = ("float16", "float32", "float64")
 
@@ -94,7 +95,7 @@ def crop_and_resize(
     array([[[0., 2.],
             [6., 8.]]], dtype=float32)
     """
-    with Call(_boxes.CROPS, image=image, boxes=boxes, box_indices=box_indices) as call:
+    with Call(_FORM, image=image, boxes=boxes, box_indices=box_indices) as call:
         pixels = _in_float32("image", image, keeps_integers=True)
         maps = check.features("image", pixels, "NHWC", FLOATS_AND_INTEGERS)
         pooling = Pooling(

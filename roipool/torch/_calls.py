@@ -15,7 +15,8 @@ from roipool._kept import SmallCalls
 from roipool._request import LAST
 from roipool.torch._core import check_formats_of_pictures, checked_arguments, is_of_core
 from roipool.torch._families import PUBLIC
-from roipool.torch._host_calls import result_on_host
+from roipool.torch._host_calls import is_watched, result_on_host
+from roipool.torch._recorded import recorded_on_host
 from roipool.torch._small_calls import small_call
 
 Function = Callable[..., Any]
@@ -26,6 +27,7 @@ class _Kept(NamedTuple):
 
     arrays: KeptCalls
     tensors: SmallCalls
+    others: set[tuple[Any, ...]]  # types of arguments of calls that are not recorded as arrays
 
 
 _kept: dict[Function, _Kept] = {}
@@ -37,10 +39,14 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         from roipool.torch._tracing import call_in_trace  # imports Dynamo
 
         return call_in_trace(function.__module__, function.__name__, args, kwargs)
+    if is_watched():
+        return _call_generally(function, *args, **kwargs)
     found = _kept.get(function)
     if found is None:
         found = _kept.setdefault(function, _kept_of(function))
     result = result_on_host(function, found.arrays, args, kwargs)
+    if result is None:
+        result = recorded_on_host(function, found.arrays, found.others, args, kwargs)
     return found.tensors(args, kwargs) if result is None else result
 
 
@@ -50,7 +56,7 @@ def _kept_of(function: Function) -> _Kept:
     def general(*args: Any, **kwargs: Any) -> Any:
         return _call_generally(function, *args, **kwargs)
 
-    return _Kept(KeptCalls(), SmallCalls(function, general, small_call))
+    return _Kept(KeptCalls(), SmallCalls(function, general, small_call), set())
 
 
 def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:

@@ -24,10 +24,9 @@ _OPERATIONS: dict[str, Op] = {
     for name in op.functions.values()
 }
 _OTHERS = {"assign_levels": "rois"}  # public functions of no operation, and their boxes
-# Those of pictures, whose boxes are corners unless an argument says otherwise.
-_OF_MASKS = ("paste_masks", "paste_masks_backward", "paste_masks_backward_boxes", "masks_to_rle")
-_OF_PICTURES = frozenset((*_OF_MASKS, "crop_masks", "crop"))
-_MODULES_OF_PICTURES = ("roipool.ops.", "roipool._masks.")
+# Modules of roipool's own functions. Those of no operation are of pictures and masks, whose boxes
+# are corners unless an argument says otherwise.
+_OWN_MODULES = ("roipool.ops.", "roipool._masks.")
 
 
 def is_of_core(function: Function) -> bool:
@@ -66,9 +65,8 @@ def checked_arguments(
 def check_formats_of_pictures(
     function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Check the format of the boxes of a function of pictures; those of others pass."""
-    is_known = function.__name__ in _OF_PICTURES
-    if not is_known or not function.__module__.startswith(_MODULES_OF_PICTURES):
+    """Check the format of boxes, for roipool's own functions of pictures; those of others pass."""
+    if not function.__module__.startswith(_OWN_MODULES):
         return
     for name, value in named(function, args, kwargs):
         for part_name, part in _parts(name, value) if name == "boxes" else ():

@@ -41,19 +41,23 @@ _DTYPES = frozenset(
 )
 
 
-class _NotPlainError(Exception):
+class NotPlainError(Exception):
     """An argument is not, or does not only hold, plain CPU tensors and options."""
 
 
-_REFUSALS = (
-    _NotPlainError,
-    ArithmeticError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+# Calls with these errors are computed as tensors: tensors are no such arrays (torch's RuntimeError,
+# too), or NumPy refuses the call.
+REFUSALS = (NotPlainError, OverflowError, RuntimeError, TypeError, ValueError)
+
+
+def is_watched() -> bool:
+    """Return whether a call is traced, batched, or differentiated otherwise than by autograd."""
+    return bool(
+        _C._len_torch_dispatch_stack()
+        or _C._is_tracing()
+        or _C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+    )
 
 
 def result_on_host(
@@ -65,55 +69,58 @@ def result_on_host(
         first = first[0]
     if type(first) is Tensor and (not first.is_cpu or (first.requires_grad and is_grad_enabled())):
         return None  # here, for the sake of small calls of those
-    if (
-        _C._len_torch_dispatch_stack()
-        or _C._is_tracing()
-        or _C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch.autograd._profiler_enabled()  # which shows operators
-        or kwargs.get("out") is not None  # an error of tensors
-    ):
+    if torch.autograd._profiler_enabled() or kwargs.get("out") is not None:
+        return None  # a profile shows operators; an `out` is an error of tensors
+    try:
+        own = tuple([as_array(each) for each in args])
+        named = {name: as_array(each) for name, each in kwargs.items()} if kwargs else kwargs
+        return _as_tensor(on_torch_threads(_computed, function, kept, own, named))
+    except REFUSALS:
         return None
+
+
+def _computed(
+    function: Callable[..., Any], kept: KeptCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    result = kept.result(args, kwargs)
+    return compute_and_keep(function, kept, args, kwargs)[0] if result is None else result
+
+
+def on_torch_threads(function: Callable[..., Any], *args: Any) -> Any:
+    """Return the result of a function that computes calls on the memory of tensors."""
     before, THREAD.takes_numbers = _cpu.limit_threads(get_num_threads()), False
     try:
-        own = tuple([_as_array(each) for each in args])
-        named = {name: _as_array(each) for name, each in kwargs.items()} if kwargs else kwargs
-        result = kept.result(own, named)
-        if result is None:
-            result = compute_and_keep(function, kept, own, named)
-        return _as_tensor(result)
-    except _REFUSALS:
-        return None
+        return function(*args)
     finally:
         _cpu.limit_threads(before)
         THREAD.takes_numbers = True
 
 
-def _as_array(value: Any) -> Any:
+def as_array(value: Any) -> Any:
     """Return an argument with the memory of tensors as arrays."""
     kind = type(value)
     if kind is Tensor or kind is Parameter:
         if value.requires_grad:
             if is_grad_enabled():
-                raise _NotPlainError
+                raise NotPlainError
             value = value.detach()
         if value.dtype not in _DTYPES or not value.is_contiguous():
-            raise _NotPlainError
+            raise NotPlainError
         array = value.numpy()  # an error for other devices and layouts, and for negated views
         end = value.storage_offset() * array.itemsize + array.nbytes
         if end > value.untyped_storage().nbytes() or not array.ndim:
-            raise _NotPlainError  # freed memory, or a number, which is no option
+            raise NotPlainError  # freed memory, or a number, which is no option
         return array
     if kind in _OPTIONS:
         return value
     if kind is tuple or kind is list or kind is torch.Size:
         if _OPTIONS.issuperset(map(type, value)):
             return tuple(value) if kind is torch.Size else value
-        parts = [_as_array(each) for each in value]
+        parts = [as_array(each) for each in value]
         return parts if kind is list else tuple(parts)
     if kind is dict or kind is OrderedDict:
-        return kind((name, _as_array(each)) for name, each in value.items())
-    raise _NotPlainError
+        return kind((name, as_array(each)) for name, each in value.items())
+    raise NotPlainError
 
 
 def _as_tensor(result: Any) -> Any:
@@ -127,4 +134,4 @@ def _as_tensor(result: Any) -> Any:
         return {name: _as_tensor(each) for name, each in result.items()}
     if kind in _OPTIONS or kind is bytes:
         return result
-    raise _NotPlainError
+    raise NotPlainError

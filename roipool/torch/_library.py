@@ -210,19 +210,28 @@ class _VerbsOfTorch:
     argmax_positions = staticmethod(argmax_positions)
     argmax_at = staticmethod(argmax_at)
 
-    def average(self, features: Sequence[Tensor], regions: Regions, pooling: Pooling) -> Tensor:
+    def average(
+        self, features: Sequence[Tensor], regions: Regions, pooling: Pooling, *, cuts: bool = False
+    ) -> Tensor:
         """Return pooled values: weighted averages, from the map of each box's level."""
         maps = [_in_order(each, pooling.layout) for each in features]
-        pooled = call("average", _average_settings(pooling), *regions, *maps)
+        settings = _average_settings(pooling)._replace(cuts=cuts)
+        pooled = call("average", settings, *regions, *maps)
         return _from_nchw(pooled, pooling.layout)
 
     def average_backward(
-        self, grad_output: Tensor, regions: Regions, pooling: Pooling, shapes: Sequence[Shape4]
+        self,
+        grad_output: Tensor,
+        regions: Regions,
+        pooling: Pooling,
+        shapes: Sequence[Shape4],
+        *,
+        cuts: bool = False,
     ) -> list[Tensor]:
         """Return the gradient of an average with respect to each of the maps of such shapes."""
         gradient = _in_order(grad_output, pooling.layout)
         settings = _gradient_settings(_average_settings(pooling), gradient, pooling, shapes)
-        found = call("average_backward", settings, *regions, gradient)
+        found = call("average_backward", settings._replace(cuts=cuts), *regions, gradient)
         return [_from_nchw(each, pooling.layout) for each in found]
 
     def average_backward_boxes(
@@ -235,10 +244,13 @@ class _VerbsOfTorch:
         )
         return slopes
 
-    def maximum(self, features: Tensor, regions: Regions, pooling: Pooling) -> tuple[Any, Any]:
+    def maximum(
+        self, features: Tensor, regions: Regions, pooling: Pooling, *, cuts: bool = False
+    ) -> tuple[Any, Any]:
         """Return maxima and their argmax."""
         maps = _in_order(features, pooling.layout)
-        found = call("maximum", MAXIMUM.settings_of(pooling), *regions, maps)
+        settings = MAXIMUM.settings_of(pooling)._replace(cuts=cuts)
+        found = call("maximum", settings, *regions, maps)
         pooled, argmax = (_from_nchw(each, pooling.layout) for each in found)
         return pooled, argmax
 

@@ -1,6 +1,6 @@
 """Small calls on tensors: those with the options of an earlier call skip all checks.
 
-See ``roipool._kept``. Any call that is traced or batched takes the general path.
+See ``roipool._kept``. Calls that are traced or batched take the general path before.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import _C, Tensor
-from torch.autograd import forward_ad
 
 from roipool._request import Computed
 from roipool.torch._autograd import FUNCTIONS, device_of_plain, recorded, run
@@ -35,7 +34,7 @@ class SmallCall:
 
     def __call__(self, features: Tensor, rois: Tensor, levels: None, shapes: None) -> Any:
         """Return the results, or None if the call needs the general path."""
-        if not (type(features) is type(rois) is Tensor) or _is_watched() or levels is not None:
+        if not (type(features) is type(rois) is Tensor) or levels is not None:
             return None
         try:
             if (features.requires_grad or rois.requires_grad) and torch.is_grad_enabled():
@@ -101,7 +100,7 @@ class SmallPyramid(SmallCall):
         if type(features) not in (list, tuple) or len(features) != len(self._settings.scales):
             return None
         tensors = rois, levels, *features
-        if _is_watched() or set(map(type, tensors)) != {Tensor}:
+        if set(map(type, tensors)) != {Tensor}:
             return None
         if device_of_plain(*tensors) != "CUDA" or not _fits(features[0], rois):
             return None
@@ -116,16 +115,6 @@ class SmallPyramid(SmallCall):
             plainly = FUNCTIONS[self.verb].apply_plainly
             return None if rois.requires_grad else plainly(*arguments)
         return run(self.verb, *arguments)
-
-
-def _is_watched() -> bool:
-    """Return whether calls are traced, batched, or differentiated otherwise than by autograd."""
-    return bool(
-        _C._len_torch_dispatch_stack()
-        or _C._is_tracing()
-        or _C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-    )
 
 
 def _fits(features: Tensor, rois: Tensor) -> bool:

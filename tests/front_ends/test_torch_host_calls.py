@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import roipool
 from roipool import compat
@@ -111,7 +112,6 @@ def freed(tensor: Tensor) -> Tensor:
 OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "channels last": lambda maps: maps.contiguous(memory_format=torch.channels_last),
     "strided": lambda maps: maps.repeat_interleave(2, 3)[..., ::2],
-    "requires a gradient": lambda maps: maps.clone().requires_grad_(),
     "negated view": lambda maps: torch._neg_view(-maps),
     "bfloat16": lambda maps: maps.bfloat16(),
 }
@@ -129,6 +129,112 @@ def test_other_tensors_are_computed_as_tensors(kind: str, general: list[str]) ->
     expected = roipool.reference.precise_roi_pool(MAPS, ROIS, 2)
     error = 2.0**-7 if kind == "bfloat16" else 2.0**-20
     assert np.allclose(pooled.detach().float().numpy(), expected, rtol=error, atol=error)
+
+
+# Averages, which autograd records, as functions of their maps; the last is not 0 outside the map.
+AVERAGES: dict[str, tuple[list[np.ndarray], Callable[..., Tensor]]] = {
+    "a table": ([MAPS], lambda maps: roipool.roi_align(maps, torch.from_numpy(ROIS), 2)),
+    "a system's table, cut": (
+        [MAPS],
+        lambda maps: compat.torchvision.roi_align(maps, torch.from_numpy(ROIS + 0.25), 2, 1.0, 2),
+    ),
+    "batch indices": (
+        [MAPS],
+        lambda maps: roipool.roi_align(
+            maps, torch.from_numpy(BOXES), 2, batch_indices=torch.from_numpy(INDICES)
+        ),
+    ),
+    "boxes of each image, NHWC": (
+        [MAPS.transpose(0, 2, 3, 1).copy()],
+        lambda maps: roipool.roi_align(
+            maps, [torch.from_numpy(BOXES[:1]), torch.from_numpy(BOXES[1:])], 2, layout="NHWC"
+        ),
+    ),
+    "a pyramid": (
+        [MAPS, COARSE],
+        lambda *maps: roipool.multilevel_roi_align(
+            maps, torch.from_numpy(ROIS), 2, [1.0, 0.5], levels=torch.from_numpy(LEVELS)
+        ),
+    ),
+    "a pyramid by names": (
+        [MAPS, COARSE],
+        lambda fine, coarse: POOLER(
+            {"b": coarse, "a": fine},
+            [torch.from_numpy(BOXES[:1]), torch.from_numpy(BOXES[1:])],
+            [(16, 16)] * 2,
+        ),
+    ),
+    "a crop": (
+        [MAPS],
+        lambda maps: roipool.crop_and_resize(
+            maps,
+            torch.from_numpy(BOXES / 10),
+            torch.from_numpy(INDICES),
+            3,
+            extrapolation_value=7.0,
+        ),
+    ),
+}
+
+
+def linear_part(call: Callable[..., Tensor], arrays: list[np.ndarray]) -> np.ndarray:
+    """Return what an average of maps is without the value outside of them."""
+    zeros = [torch.zeros(each.shape) for each in arrays]
+    return (call(*map(torch.from_numpy, arrays)) - call(*zeros)).numpy()
+
+
+@pytest.mark.parametrize("kind", AVERAGES)
+def test_averages_are_recorded_as_arrays(kind: str, general: list[str]) -> None:
+    arrays, call = AVERAGES[kind]
+    expected = call(*map(torch.from_numpy, arrays))
+    others = [RNG.normal(size=each.shape).astype(np.float32) for each in arrays]
+    of_others = linear_part(call, others)
+    for _ in range(2):
+        leaves = [torch.from_numpy(each).clone().requires_grad_() for each in arrays]
+        pooled = call(*leaves)
+        assert torch.equal(pooled, expected)
+        upstream = torch.randn(pooled.shape, generator=torch.manual_seed(3)).requires_grad_()
+        found = torch.autograd.grad(pooled, leaves, upstream, retain_graph=True)
+        both = zip(found, others, strict=True)
+        transposed = sum(float((one.numpy() * other).sum()) for one, other in both)
+        assert np.isclose(transposed, (of_others * upstream.detach().numpy()).sum(), rtol=1e-4)
+        again = torch.autograd.grad(pooled, leaves, upstream, create_graph=True)
+        assert all(map(torch.equal, again, found))
+        both = zip(again, map(torch.from_numpy, others), strict=True)
+        loss = sum((one * other).sum() for one, other in both)
+        (second,) = torch.autograd.grad(loss, upstream)  # its transpose, the forward
+        assert np.allclose(second.numpy(), of_others, atol=1e-5)
+    assert not general
+
+
+def test_boxes_that_change_before_the_backward_are_an_error() -> None:
+    maps, rois = torch.from_numpy(MAPS).clone().requires_grad_(), torch.from_numpy(ROIS).clone()
+    pooled = roipool.roi_align(maps, rois, 2)
+    rois += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        pooled.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda maps, size: roipool.roi_align(maps, torch.from_numpy(ROIS), size),
+        lambda maps, size: roipool.roi_pool(maps, torch.from_numpy(ROIS), size),
+        lambda maps, size: compat.torchvision.roi_pool(maps, torch.from_numpy(ROIS), size),
+        lambda maps, size: roipool.roi_align(maps, [torch.from_numpy(BOXES[:0])] * 2, size),
+    ],
+)
+def test_calls_are_computed_again_for_checkpoints(
+    dtype: torch.dtype, call: Callable[[Tensor, int], Tensor]
+) -> None:
+    """The first call with some options saves the same for derivatives as later ones."""
+    leaf = torch.from_numpy(MAPS).to(dtype).requires_grad_()
+    for size in (5, 5, 6):
+        pooled = checkpoint(call, leaf, size, use_reentrant=False)
+        (found,) = torch.autograd.grad(pooled.sum(), leaf)
+        (expected,) = torch.autograd.grad(call(leaf, size).sum(), leaf)
+        assert torch.equal(found, expected)
 
 
 def test_errors_speak_of_tensors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from _support.forms import FORMS
 
 import roipool
+from roipool._pooling import observed
 
 SEED = 20261126
 BOXES, CHANNELS, HEIGHT, WIDTH = 5, 3, 9, 11
@@ -92,6 +94,109 @@ def test_options_are_kept(name: str) -> None:
     ):
         assert is_same(one, other)
     assert function.kept.result((*given, "another option"), {}) is None
+
+
+# Calls with boxes in other forms, and options: maps and boxes from (N, C, H, W) and rows of a batch
+# index and a box.
+FORMS_OF_BOXES: dict[str, Callable[[Any, Any], tuple[Any, ...]]] = {
+    "roi_align": lambda maps, rois: (maps, tables_of(rois), 2, 0.5),
+    "roi_pool": lambda maps, rois: (maps, tables_of(rois), 2, 0.5),
+    "compat.torchvision.roi_align": lambda maps, rois: (maps, tables_of(rois), 2, 0.5, 2),
+    "precise_roi_pool_backward": lambda maps, rois: (
+        np.ones((len(rois), CHANNELS, 2, 2), maps.dtype),
+        tables_of(rois),
+        maps.shape,
+    ),
+    "crop_and_resize": lambda maps, rois: (maps, fractions(rois), rois[:, 0].astype(np.int32), 2),
+    "compat.roialign_pytorch.crop_and_resize": lambda maps, rois: (
+        maps,
+        fractions(rois),
+        rois[:, 0].astype(np.int64),
+        2,
+        3,
+    ),
+    "compat.tensorflow.crop_and_resize": lambda maps, rois: (
+        maps.transpose(0, 2, 3, 1).copy(),
+        fractions(rois),
+        rois[:, 0].astype(np.int64),
+        (2, 3),
+    ),
+}
+
+
+def tables_of(rois: np.ndarray) -> list[np.ndarray]:
+    return [rois[rois[:, 0] == image, 1:].copy() for image in (0, 1)]
+
+
+def fractions(rois: np.ndarray) -> np.ndarray:
+    return rois[:, 1:] / rois.dtype.type(8)
+
+
+def refused(function: Any, given: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    return function.kept.result(given, options) is None
+
+
+@pytest.mark.parametrize("name", FORMS_OF_BOXES)
+def test_boxes_of_every_form_are_kept(name: str) -> None:
+    maps, _, rois = arrays("float32")
+    function, call = function_of(name), FORMS_OF_BOXES[name]
+    function(*call(maps, rois))
+    given = call(maps[:, :, ::-1].copy(), rois[::-1].copy())
+    with observed():
+        expected = function(*given)
+    assert is_same(function.kept.result(given, {}), expected)
+    wider = call(maps.astype(np.float64), rois.astype(np.float64))
+    with observed():
+        expected = function(*wider)
+    assert is_same(function(*wider), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_indices_beside_boxes_are_kept(dtype: Any) -> None:
+    maps, grad, rois = arrays("float32")
+    boxes, indices = rois[:, 1:].copy(), rois[:, 0].astype(dtype)
+    for name, array, option in (
+        ("roi_align", maps, (2, 3)),
+        ("roi_align_backward", grad, maps.shape),
+    ):
+        function, given = function_of(name), (array, boxes, option)
+        expected = function(array, rois, option)
+        assert is_same(function(*given, batch_indices=indices), expected)
+        assert is_same(function.kept.result(given, {"batch_indices": indices}), expected)
+        for wrong in (indices[1:], indices + dtype(2), indices[:, None], indices.astype(np.uint8)):
+            assert refused(function, given, {"batch_indices": wrong})
+        assert refused(function, (array, rois, option), {"batch_indices": indices})
+        assert refused(function, given, {"out": indices})
+        with pytest.raises(ValueError, match=r"batch_indices\[0\] is"):
+            function(*given, batch_indices=indices - dtype(3))
+
+
+def test_tables_of_each_image_are_checked() -> None:
+    maps, _, rois = arrays("float32")
+    first, second = tables_of(rois)
+    roipool.roi_align(maps, [first, second], 2)
+    kept = roipool.roi_align.kept  # type: ignore[attr-defined]
+    for wrong in ([first], [first, second, first], [first, rois], [first, second.tolist()]):
+        assert kept.result((maps, wrong, 2), {}) is None
+    mmcv = roipool.compat.mmcv.roi_align
+    mmcv(maps, rois, 2)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="one array per image: got 1 for 2"):
+            roipool.roi_align(maps, [first], 2)
+        with pytest.raises((TypeError, ValueError), match="rois"):
+            mmcv(maps, [first, second], 2)
+
+
+@pytest.mark.parametrize("name", ["crop_and_resize", "compat.tensorflow.crop_and_resize"])
+def test_unusual_crops_are_not_kept(name: str) -> None:
+    maps, _, rois = arrays("float32")
+    function, (given, boxes, *others) = function_of(name), FORMS_OF_BOXES[name](maps, rois)
+    function(given, boxes, *others)
+    not_finite = boxes.copy()
+    not_finite[2, 1] = np.nan
+    assert refused(function, (given, not_finite, *others), {})
+    with pytest.warns(UserWarning, match="must be fractions"):
+        function(given, np.abs(boxes) * 1000 + 11, *others)
 
 
 def test_results_that_are_not_the_engine_s_are_not_kept() -> None:
