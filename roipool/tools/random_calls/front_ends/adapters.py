@@ -23,7 +23,8 @@ from roipool.verification.tolerance import compare_bits
 
 Arguments = dict[str, Any]
 MAPS = ("features", "grad_output")
-BOXES = ("rois", "boxes", "box_lists")
+BOXES_OF_IMAGES = ("boxes", "box_lists")  # a list of these has a table for each image, or none
+BOXES = ("rois", *BOXES_OF_IMAGES)
 INDICES = ("batch_indices", "box_indices")
 ARGMAXES = ("argmax", "argmax_y", "argmax_x")
 ARRAYS = (*MAPS, *BOXES, *INDICES, *ARGMAXES, "boxes_num", "offsets", "levels")
@@ -102,7 +103,7 @@ class Adapter:
     def _converted(self, name: str, value: Any) -> Any:
         if value is None:
             return None
-        if is_list_of_arrays(value) or isinstance(value, dict) or name == "box_lists":
+        if is_list_of_arrays(value) or isinstance(value, dict) or name in BOXES_OF_IMAGES:
             return each_of(value, functools.partial(self.array, name))
         return self.array(name, value)
 
