@@ -86,11 +86,11 @@ rois : array_like
     Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels.
 roi_indices, batch_indices : array_like of int
     Shape (K,): the image of each box.
-output_size, outsize, output_shape : int or (int, int)
+output_size, outsize, out_size, output_shape : int or (int, int)
     Bins: rows and columns.
-pooled_size : (int, int)
+pooled_size, pooled_shape : (int, int)
     Bins: rows and columns.
-pooled_h, pooled_w, pooled_height, pooled_width : int
+pooled_h, pooled_w, pooled_height, pooled_width, outh, outw, output_height, output_width : int
     Bins: rows and columns.
 spatial_scale : float
     Map cells per image pixel, kept in float32.

@@ -203,8 +203,6 @@ def riroi_align_rotated(
     rois : array_like
         Shape (K, 6): batch index (cut to a whole number), centre x, centre y, width, height in
         image pixels, and the angle in radians.
-    out_size : int or (int, int)
-        Bins: rows and columns.
     num_samples : int
         Samples per bin and axis; 0 or less is adaptive.
     num_orientations : int

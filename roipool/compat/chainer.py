@@ -111,8 +111,6 @@ def roi_pooling_2d(
     ----------
     rois : array_like
         Shape (K, 5): batch index (cut to a whole number), x1, y1, x2, y2 in image pixels; finite.
-    outh, outw : int
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, above 0.
 

@@ -91,8 +91,6 @@ def RoiAlign(  # noqa: N802 - ONNX's name
     mode : {"avg", "max"}
         "max" is the largest weighted corner (weight times cell) of all samples, rather than the
         largest interpolated sample.
-    output_height, output_width : int
-        Bins: rows and columns.
     sampling_ratio : int
         Samples per bin and axis; 0 is adaptive.
 
@@ -174,8 +172,6 @@ def MaxRoiPool(  # noqa: N802
 
     Parameters
     ----------
-    pooled_shape : (int, int)
-        Bins: rows and columns.
     spatial_scale : float
         Map cells per image pixel, above 0, kept in float32.
 

@@ -78,8 +78,8 @@ FRONT_ENDS = [
     Fault(
         "torch: negative ratios of a pair",
         "roipool/torch/nn/_options.py",
-        "return tuple(max(each, 0) for each in ratio)",
-        "return tuple(ratio)",
+        "return tuple(max(each, 0) for each in check.items(ratio, 2))",
+        "return check.items(ratio, 2)",
         "negative ratios of a pair are kept instead of set to 0",
         f"{TORCH}tracing.py {TORCH}package.py",
     ),

@@ -358,6 +358,7 @@ def test_torchvision_keeps_gpus_that_roipool_cannot_use(
     warn_once.cache_clear()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.delattr("roipool._cuda.engine", raising=False)
     monkeypatch.delitem(sys.modules, "roipool._cuda.engine", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     features, rois = torch.randn(2, 3, 20, 24), boxes()
