@@ -46,7 +46,7 @@ _MAX_NUMBERS = 400_000  # values of bins stored in the page
 _MAX_MAP = 3_000_000  # values of a map that the page computes with
 _MAX_SIDE = 1024  # pixels, of a picture that is only shown
 _QUALITY = 85  # of that in JPEG
-_MAX_REASONS = 200  # explanations to search for
+_MAX_REASONS = 180  # explanations to search for
 _SHADES = 64
 # Absolute and relative, as in `compare`; smaller differences are roundings.
 _TOLERANCE = (1e-6, 1e-5)
@@ -252,7 +252,8 @@ def _box_count(comparison: PartComparison, is_live: bool) -> int:
 def _live_member(group: Group) -> str | None:
     """Return a member of a group that the page can compute: one computed on the CPU's engine."""
     names = {system.name for system in live_systems()}
-    return next((name for name in group.members if name in names), None)
+    members = sorted(group.members, key=lambda name: name not in _FIRST)
+    return next((name for name in members if name in names), None)
 
 
 def _note(channel: int | None, image: int, hidden: int, is_live: bool) -> str:
