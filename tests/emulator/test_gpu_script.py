@@ -17,6 +17,7 @@ PROGRAMS = {
     "python": "exit 0",
     "nvidia-smi": "echo stand-in",
     "compute-sanitizer": "exit 0",
+    "ncu": "exit 0",
     "timeout": 'shift; exec "$@"',
 }
 STEPS = [
@@ -25,7 +26,10 @@ STEPS = [
     "tests",
     "verify",
     "calls",
+    "detectors",
     "bench-first",
+    "first-call",
+    "profile",
     "bench",
     "bench-float16",
     "exercise",
