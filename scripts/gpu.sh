@@ -33,6 +33,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly PYTHON=${PYTHON:-python3}
 readonly MODULES=(setuptools Cython numpy cupy)
+readonly CUDA=${CUDA_HOME:-/usr/local/cuda} # the toolkit's programs, if not on PATH
 # What Nsight Compute counts of each kernel.
 readonly COUNTERS=gpu__time_duration.sum,smsp__inst_executed.sum,lts__t_bytes.sum,dram__bytes.sum,\
 l1tex__t_bytes_pipe_lsu_mem_local_op_ld.sum,l1tex__t_bytes_pipe_lsu_mem_local_op_st.sum,\
@@ -158,7 +159,7 @@ run_everything() {
 
 run_sanitizer() {
   local tool sanitizer
-  sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+  sanitizer=$(command -v compute-sanitizer || echo "$CUDA/bin/compute-sanitizer")
   if [ ! -x "$sanitizer" ]; then
     printf 'gpu.sh: missing: compute-sanitizer, of the CUDA toolkit\n' >&2
     record sanitizer 127 0 0
@@ -190,7 +191,7 @@ run_first_call() {
 
 run_profile() {
   local ncu
-  ncu=$(command -v ncu || echo /usr/local/cuda/bin/ncu)
+  ncu=$(command -v ncu || echo "$CUDA/bin/ncu")
   if [ ! -x "$ncu" ]; then
     printf 'gpu.sh: profile is left out: there is no ncu, of the CUDA toolkit\n'
     leave_out profile 120

@@ -90,6 +90,21 @@ def test_a_step_has_no_more_time_than_is_left(tmp_path: Path) -> None:
     assert max(step["limit"] for step in steps if step["status"] == 0) <= 100
 
 
+def test_without_nsight_compute_nothing_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = os.environ["PATH"].split(os.pathsep)
+    without = [folder for folder in folders if not Path(folder, "ncu").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join(without))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.delitem(PROGRAMS, "ncu")
+    done, steps = run(tmp_path, str(tmp_path), "calls")
+    assert done.returncode == 0, done.stderr
+    measured = [(name, 0) for name in ("build", "calls", "detectors", "first-call")]
+    assert [(step["step"], step["status"]) for step in steps] == [*measured, ("profile", None)]
+    assert "profile is left out: there is no ncu" in done.stdout
+
+
 def test_a_step_needs_time(tmp_path: Path) -> None:
     done, steps = run(tmp_path, "--seconds", "39", str(tmp_path))
     assert (done.returncode, steps) == (2, [])
