@@ -9,7 +9,7 @@ import numpy as np
 
 from roipool import _arguments as check
 from roipool import _boxes
-from roipool._arrays import LIBRARY_OF, Array
+from roipool._arrays import LIBRARY_OF, Array, is_lazy
 from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
@@ -47,7 +47,7 @@ def native(array: Array) -> np.dtype[Any]:
 def in_float64(name: str, array: Any) -> Array:
     """Return an array in the type in which Chainer computes."""
     library = LIBRARY_OF[type(array)]
-    if library is not None:  # before a `Call` does so
+    if library is not None and not is_lazy(library):  # before a `Call` does so
         library.check_address(name, array)
     return check.cast(check.float_array(name, array), check.FLOAT64)
 
