@@ -8,6 +8,7 @@ arguments of their schemas: :meth:`Family.to_operator` and :meth:`Family.from_op
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -56,9 +57,10 @@ PLACING = {
     "angle_scale": "float",
     "offset_factor": "float",
     "group_size": "int[]",
-    "depth": "SymInt[]",
-    "depth_scales": "float[]",
-    "lowest": "float",
+    # Files of AOTInductor hold neither empty lists nor minus infinity: both are none.
+    "depth": "SymInt[]?",
+    "depth_scales": "float[]?",
+    "lowest": "float?",
     "argmax_is_cell": "bool",
     "outside_is_zero": "bool",
     "nan_restarts": "bool",
@@ -102,7 +104,8 @@ class Settings(NamedTuple):
     @property
     def rules(self) -> MaxRules:
         """The options of a maximum."""
-        return MaxRules(*self.placing[-len(MaxRules._fields) :])
+        lowest, *others = self.placing[-len(MaxRules._fields) :]
+        return MaxRules(-math.inf if lowest is None else lowest, *others)
 
     @property
     def definition(self) -> Definition:
@@ -172,6 +175,7 @@ class Family:
         """Return the settings for a request of this thread's public function to an engine."""
         definition = pooling.definition
         depth: tuple[Any, ...] = definition.depth or ()
+        lowest, *rules = pooling.rules
         placing = (
             definition.name,
             pooling.map_scales,
@@ -180,9 +184,10 @@ class Family:
             definition.angle_scale,
             definition.offset_factor,
             definition.group_size,
-            depth[:3],
-            depth[3:],
-            *pooling.rules,
+            depth[:3] or None,
+            depth[3:] or None,
+            None if lowest == -math.inf else lowest,
+            *rules,
         )
         return Settings(
             self, placing, pooling.output_size, pooling.empty_value, function=PUBLIC.name

@@ -76,7 +76,7 @@ def _average(
     angle_scale: float,
     offset_factor: float,
     group_size: Sequence[int],
-    depth: Sequence[int],
+    depth: Sequence[int] | None,
     *_: Any,
 ) -> Any:
     """Return ONNX's own ROI align."""
@@ -151,7 +151,7 @@ def _torchvision_roi_pool(
     return _max_pool(input, rois, (pooled_height, pooled_width), spatial_scale)
 
 
-def _check_align(definition: str, group_size: Sequence[int], depth: Sequence[int]) -> None:
+def _check_align(definition: str, group_size: Sequence[int], depth: Sequence[int] | None) -> None:
     """Check that an average is ONNX's own."""
     what = "position-sensitive " if tuple(group_size) != (1, 1) else ""
     what += f"{definition} of volumes" if depth else definition
