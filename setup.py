@@ -196,6 +196,8 @@ class BuildWithEngines(build_ext):
         """Raise the error that says what to install if there is no compiler of C++."""
         command = getattr(self.compiler, "compiler_so_cxx", None)
         program = (command or getattr(self.compiler, "compiler_so", None) or ["clang-cl"])[0]
+        if program.startswith("-"):
+            raise PlatformError("CC or CXX is set, but empty: unset it, or set it to a compiler")
         if shutil.which(program) is None:
             raise no_compiler(program, "is not on PATH")
         # The compiler of macOS is on PATH before it is installed.

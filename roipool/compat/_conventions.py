@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -181,14 +182,41 @@ def scales_of_first_call(
 
 
 def _scales_of_heights(heights: Mapping[str, int], image_shapes: Any) -> list[float]:
-    pictures = check.numbered("image_shapes", image_shapes)
-    if not pictures:
-        raise ValueError("image_shapes must hold one picture at least, got none")
-    largest = max(check.size_pair(name, shape)[0] for name, shape in pictures.items())
+    largest, _ = _largest_sides(image_shapes)
     for name, height in heights.items():
         if height < 1:
             raise ValueError(f"{name} must have one row at least to find its scale, got none")
     return [2.0 ** round(math.log2(height / largest)) for height in heights.values()]
+
+
+def warn_of_scales(
+    scales: Sequence[float], shapes: Mapping[str, Sequence[int]], image_shapes: Any
+) -> None:
+    """Warn where the widths of maps (N, C, H, W) give other scales than their heights gave.
+
+    A first picture that is low and wide, and padded to whole strides, makes all later ones wrong.
+    """
+    _, widest = _largest_sides(image_shapes)
+    for scale, (name, (*_, width)) in zip(scales, shapes.items(), strict=True):
+        by_width = 2.0 ** round(math.log2(width / widest)) if width else scale
+        if by_width != scale:
+            warnings.warn(
+                f"the scale of {name} is {scale:g} by its height, which all later calls use, but "
+                f"{by_width:g} by its width: if the maps are padded, give `scales`, or set the "
+                "layer's attribute of this name, from the strides of the network",
+                UserWarning,
+                stacklevel=2,
+            )
+            return
+
+
+def _largest_sides(image_shapes: Any) -> tuple[int, int]:
+    """Return the largest height and the largest width of pictures."""
+    pictures = check.numbered("image_shapes", image_shapes)
+    if not pictures:
+        raise ValueError("image_shapes must hold one picture at least, got none")
+    sides = [check.size_pair(name, shape) for name, shape in pictures.items()]
+    return max(height for height, _ in sides), max(width for _, width in sides)
 
 
 def level_by_logarithm(

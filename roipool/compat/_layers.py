@@ -93,6 +93,12 @@ def is_recorded(maps: Any) -> bool:
     return any(isinstance(each, proxy) for each in (maps, *values))
 
 
+def is_compiled() -> bool:
+    """Whether torch.compile or torch.export records this call."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
+
+
 def _torch_module() -> Any:
     """Return PyTorch's class of modules, or None where it is not imported."""
     return getattr(getattr(sys.modules.get("torch"), "nn", None), "Module", None)

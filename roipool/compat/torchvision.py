@@ -24,7 +24,7 @@ from roipool._pooling import Call
 from roipool._request import Pooling
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
-from roipool.compat._layers import Layer, is_recorded
+from roipool.compat._layers import Layer, is_compiled, is_recorded
 from roipool.compat._torchvision_masks import (
     paste_masks_in_image,
     paste_masks_in_image_backward,
@@ -306,7 +306,8 @@ class MultiScaleRoIAlign(Layer):
     """``torchvision.ops.MultiScaleRoIAlign``: pools each box from a map chosen by its size.
 
     All maps are pooled in one call. As in the original, scales are computed at the first call: the
-    powers of two nearest to the maps' sizes over the largest image's size.
+    powers of two nearest to the maps' heights over the largest image's height; a warning says where
+    those of their widths are others. They are in the attribute `scales`, which may be set instead.
 
     Parameters
     ----------
@@ -418,10 +419,11 @@ class MultiScaleRoIAlign(Layer):
         """Keep the scales of the first call, unless torch.fx records it; arguments are checked."""
         if self.scales is None and not is_recorded(maps):
             named = conventions.maps_of_names("x", maps, self.featmap_names)
-            shapes = [getattr(one, "shape", one) for one in named.values()]
-            self.scales = conventions.scales_of_first_call(
-                None, "x", _heights(named, shapes), image_shapes
-            )
+            shapes = {name: getattr(one, "shape", one) for name, one in named.items()}
+            heights = _heights(named, [*shapes.values()])
+            self.scales = conventions.scales_of_first_call(None, "x", heights, image_shapes)
+            if not is_compiled():
+                conventions.warn_of_scales(self.scales, shapes, image_shapes)
 
     def extra_repr(self) -> str:
         """Return the options."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import struct
 import subprocess
 import sys
@@ -228,6 +229,25 @@ def test_bad_functions(
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # a new file is a failure here
     Path("this_exits.py").write_text("raise SystemExit(7)")
     assert message in fails(capsys, "--implementation", text)
+
+
+RAW = """
+from roipool.compat import torchvision
+
+def operator(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
+    size = (pooled_height, pooled_width)
+    return torchvision.roi_align(input, rois, size, spatial_scale, sampling_ratio, aligned)
+"""
+
+
+def test_a_raw_operator_gets_its_wrapper(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("raw.py").write_text(RAW)
+    said = fails(capsys, "--implementation", "raw.py:operator")
+    assert "takes pooled_height and pooled_width, as raw operators do" in said
+    (wrapper,) = re.findall("`(.*)`", said)
+    Path("raw.py").write_text(f"{RAW}\n{wrapper}\n")
+    own = ["--implementation", "raw.py:wrapper", "--systems", "torchvision.roi_align"]
+    assert main(["compare", *SMALL, *own, "--check", "--reference", "torchvision.roi_align"]) == 0
 
 
 # ---- Installed libraries, in other interpreters

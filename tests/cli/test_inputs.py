@@ -90,6 +90,18 @@ def test_transparency_is_white_and_orientation_is_honoured() -> None:
     assert seen.features.shape == (1, 3, 8, 6)
 
 
+@pytest.mark.parametrize("name", ["moving.gif", "pages.tiff"])
+def test_the_first_of_several_pictures_is_noted(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    black, white = Image.new("L", (8, 6)), Image.new("L", (8, 6), 255)
+    for more, is_noted in (([], False), ([white], True)):
+        black.save(name, save_all=True, append_images=more)
+        assert main(["compare", *FAST, name]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert (f"note: {name} has several pictures: the first is read" in printed) == is_noted
+
+
 def test_picture_is_resized_so_that_boxes_land_on_it() -> None:
     picture = Image.new("RGB", (40, 20))
     picture.paste((255, 255, 255), (20, 0, 40, 20))

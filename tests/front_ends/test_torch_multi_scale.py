@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -11,6 +12,7 @@ from _support.pairwise import each
 
 import roipool
 import roipool.torch.nn
+from roipool import compat
 
 
 def inputs(seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
@@ -116,6 +118,40 @@ def test_multi_scale_of_boxes_without_a_level() -> None:
     pooled = module(features, [wrong, wrong[:0]], sizes)
     assert not pooled[:2].any()
     assert pooled[2].any()
+
+
+LAYERS = (roipool.torch.nn.MultiScaleRoIAlign, compat.torchvision.MultiScaleRoIAlign)
+
+
+@each(layer=LAYERS)
+def test_scales_that_widths_contradict_are_warned_of_once(layer: Any) -> None:
+    """A picture of 22 x 200 pixels, padded to 32 x 224, makes later scales twice as large."""
+    maps = {"fine": torch.ones(1, 1, 8, 56), "coarse": torch.ones(1, 1, 4, 28)}
+    boxes = [torch.tensor([[0.0, 0, 90, 20]])]
+    module = layer(["fine", "coarse"], 2, 2)
+    with pytest.warns(UserWarning, match=r"x\['fine'\] is 0.5 by its height.* 0.25 by its width"):
+        module(maps, boxes, [(22, 200)])
+    assert module.scales == [1 / 2, 1 / 4]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module(maps, boxes, [(22, 200)])
+        layer(["fine", "coarse"], 2, 2)(maps, boxes, [(32, 224)])  # which agree
+        kept = layer(["fine", "coarse"], 2, 2)
+        kept.scales = [1 / 4, 1 / 8]
+        kept(maps, boxes, [(22, 200)])
+        empty = {name: each[..., :0] for name, each in maps.items()}
+        layer(["fine", "coarse"], 2, 2)(empty, boxes, [(32, 200)])
+
+
+@each(layer=LAYERS)
+def test_programs_are_compiled_whole_where_widths_contradict(layer: Any) -> None:
+    """They cannot warn."""
+    maps = {"fine": torch.rand(1, 1, 8, 56), "coarse": torch.rand(1, 1, 4, 28)}
+    boxes = [torch.tensor([[0.0, 0, 90, 20]])]
+    compiled = torch.compile(layer(["fine", "coarse"], 2, 2), fullgraph=True, backend="eager")
+    pooled = compiled(maps, boxes, [(22, 200)])
+    given = roipool.torch.nn.MultiScaleRoIAlign(["fine", "coarse"], 2, 2, scales=(1 / 2, 1 / 4))
+    torch.testing.assert_close(pooled, given(maps, boxes, [(22, 200)]))
 
 
 @pytest.mark.parametrize(

@@ -202,3 +202,11 @@ def test_a_missing_compiler_is_said_in_one_sentence(
     assert ("xcode-select" if sys.platform == "darwin" else "apt install g++") in last
     assert "OpenMP" not in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_an_empty_name_of_a_compiler_is_said(tree: Path) -> None:
+    """The first word of the compiler's command is a flag then."""
+    run = build(tree, CC="", CXX="")
+    assert run.returncode == 1
+    said = "error: CC or CXX is set, but empty: unset it, or set it to a compiler"
+    assert run.stderr.splitlines()[-1] == said

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace, systems: Mapping[str, Compute] | None) ->
             sys.stdout.write(json_output.as_json(findings, _about(arguments, findings)))
         else:
             style = report.Style(arguments.details, arguments.reference is not None)
-            notes = [*slips(arguments, findings.problem), *notes_on_boxes(findings)]
+            notes = [*slips(arguments, findings.problem), *notes_on_input(findings)]
             report.print_report(findings, _described(findings), notes, verdict, style)
     return status
 
@@ -355,8 +355,14 @@ def slips(arguments: argparse.Namespace, problem: Problem) -> list[str]:
     return notes
 
 
-def notes_on_boxes(findings: Findings) -> list[str]:
-    """Return notes on boxes that look like mistakes, of those from a file."""
+def notes_on_input(findings: Findings) -> list[str]:
+    """Return notes on a picture and boxes from files that look like mistakes."""
+    features = findings.features
+    more = [f"{features.name} has several pictures: the first is read"] * features.is_first
+    return [*more, *_notes_on_boxes(findings)]
+
+
+def _notes_on_boxes(findings: Findings) -> list[str]:
     problem, size = findings.problem, findings.features.size
     if problem.rotated or not len(problem.rois) or findings.boxes.is_chosen:
         return []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 
+from roipool.compat import torchvision
 from roipool.tools.compare.problem import PARTS, Compute, Problem, Unavailable
+from roipool.tools.conformance.implementations import check_not_raw
 from roipool.tools.libraries.client import Functions
 from roipool.tools.libraries.functions import AUTOGRAD, Misbehaviour
 
@@ -30,10 +33,22 @@ def opened(text: str, arrays: str, python: str, seconds: float, gradients: bool)
     -------
     Functions
         The caller must close it.
+
+    Raises
+    ------
+    ValueError
+        If it is a raw operator, with a wrapper that has the arguments of torchvision's function.
     """
     backward = AUTOGRAD if gradients and arrays == "torch" else None
     device = "cuda" if arrays == "cupy" else "cpu"
-    return Functions(text, backward, backward, arrays, device, python, seconds, lenient=True)
+    own = Functions(text, backward, backward, arrays, device, python, seconds, lenient=True)
+    usual = inspect.signature(torchvision.roi_align)
+    try:
+        check_not_raw(own.parameters("forward") or (), usual, ("input", "boxes", "output_size"))
+    except ValueError:
+        own.close()
+        raise
+    return own
 
 
 def compute_of(functions: Functions, arrays: str) -> Compute:

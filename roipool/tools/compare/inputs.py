@@ -64,6 +64,7 @@ class FeatureMap:
     picture: FloatArray | None = None  # the picture at its full size, if the map was made from one
     built_in: bool = False  # whether the picture or the volume is the package's own
     made: bool = False  # whether the map consists of random numbers
+    is_first: bool = False  # of several pictures in its file: an animation, or pages
 
     @property
     def is_volume(self) -> bool:
@@ -452,15 +453,17 @@ def _from_array(path: str, spatial_scale: float, volume: bool) -> FeatureMap:
 
 
 def _from_picture(name: str, stream: Any, spatial_scale: float, built_in: bool) -> FeatureMap:
-    picture = _decode(name, stream)
+    picture, is_first = _decode(name, stream)
     height, width = picture.shape[:2]
     planes = np.ascontiguousarray(picture.transpose(2, 0, 1))
     if spatial_scale != 1:
         planes = _resize(name, planes, spatial_scale)
-    return FeatureMap(name, planes[np.newaxis], (width, height), picture, built_in)
+    maps = planes[np.newaxis]
+    return FeatureMap(name, maps, (width, height), picture, built_in, is_first=is_first)
 
 
-def _decode(name: str, stream: Any) -> FloatArray:
+def _decode(name: str, stream: Any) -> tuple[FloatArray, bool]:
+    """Return a file's first picture, (H, W, 3) in [0, 1], and whether it has more."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
@@ -469,7 +472,7 @@ def _decode(name: str, stream: Any) -> FloatArray:
             with Image.open(stream, formats=_FORMATS) as image:
                 if image.width * image.height > _MAX_PIXELS:
                     raise Image.DecompressionBombError
-                return _to_rgb(ImageOps.exif_transpose(image))
+                return _to_rgb(ImageOps.exif_transpose(image)), getattr(image, "is_animated", False)
     except UnidentifiedImageError:
         formats = ", ".join(_FORMATS)
         raise ValueError(f"{name}: not a picture in one of the formats {formats}") from None

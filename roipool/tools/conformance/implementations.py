@@ -263,7 +263,7 @@ _ROWS = re.compile(r"(pooled|output|out|aligned|crop)_?(h|height)")
 _COLUMNS = re.compile(r"(pooled|output|out|aligned|crop)_?(w|width)")
 
 
-def _check_not_raw(
+def check_not_raw(
     accepted: Sequence[str], signature: inspect.Signature, required: Sequence[str]
 ) -> None:
     """Raise the error for a raw operator, which takes the sides of the output apart.
@@ -290,7 +290,7 @@ def _check_not_raw(
     taken = ", ".join([*required, *options])
     raise ValueError(
         f"the forward takes {rows[0]} and {columns[0]}, as raw operators do; the calls have "
-        f"{size}: verify `def wrapper({taken}): return operator({', '.join(passed)})`"
+        f"{size}: give `def wrapper({taken}): return operator({', '.join(passed)})`"
     )
 
 
@@ -328,7 +328,7 @@ def _function(
         return tuple(map(np.asarray, calls.call(which, given, options)))
 
     if which == "forward" and accepted is not None:
-        _check_not_raw(accepted, signature, required)
+        check_not_raw(accepted, signature, required)
     needed = {own for own, name in canonical.items() if name in operation.options}
     needed -= {*droppable, *required}
     if accepted is not None and (lacking := sorted(needed - set(accepted))):

@@ -23,7 +23,8 @@ class MultiScaleRoIAlign(torch.nn.Module):  # type: ignore[misc]
 
     All maps are pooled in one call, :func:`roipool.multilevel_roi_align`. As in torchvision, the
     scales are determined in the first call, unless they are given: the powers of two nearest to the
-    heights of the maps divided by that of the largest picture.
+    heights of the maps divided by that of the largest picture. A warning says where the widths give
+    others.
 
     Parameters
     ----------
@@ -154,7 +155,11 @@ def _pool_pyramid(
     for name, each in named.items():
         _check_tensor(name, each, 4, "(N, C, H, W)")
     heights = {name: each.shape[2] for name, each in named.items()}
-    scales = conventions.scales_of_first_call(scales, "x", heights, image_shapes)
+    known = scales
+    scales = conventions.scales_of_first_call(known, "x", heights, image_shapes)
+    if not known and not torch.compiler.is_compiling():  # which cannot warn
+        shapes = {name: each.shape for name, each in named.items()}
+        conventions.warn_of_scales(scales, shapes, image_shapes)
     # Under autocast maps may come from layers of several types.
     first, *_ = named.values()
     maps = [each.to(first.dtype) for each in named.values()]
