@@ -337,7 +337,7 @@ def scales(name: str, values: Any, maps: int) -> tuple[float, ...]:
     numbers = sequence(name, values)
     if len(numbers) != maps:
         raise ValueError(f"{name} must hold one number per map: got {len(numbers)} for {maps}")
-    return tuple(real_number(f"{name}[{i}]", one) for i, one in enumerate(numbers))
+    return tuple([real_number(f"{name}[{i}]", one) for i, one in enumerate(numbers)])
 
 
 def _index(value: Any) -> int:

@@ -700,7 +700,7 @@ cdef list boxes_of_maps(regions, pooling):
     boxes, images, levels = regions
     if levels is None:
         return [(pooling.definition.scale, boxes, images, None)]
-    every = [np.flatnonzero(levels == level) for level in range(len(pooling.scales))]
+    every = [(levels == level).nonzero()[0] for level in range(len(pooling.scales))]
     return [(scale, boxes[rows], images[rows], rows)
             for scale, rows in zip(pooling.scales, every)]
 

@@ -1,36 +1,44 @@
 #!/usr/bin/env bash
 # Proves the CUDA backend on a machine with an NVIDIA GPU, and measures it. Needs no network.
 #
-#   scripts/gpu.sh [--seconds N] [FOLDER [tests|bench|sanitize|everything|all]]
+#   scripts/gpu.sh [--seconds N] [FOLDER [tests|calls|bench|sanitize|everything|all]]
 #
 # --seconds N ends after N seconds. Steps come in the order of their worth, as below; the rows of
 # docs/gpu.md that are wanted most are measured before the others. A step has no more time than is
 # left, and is left out where little is; steps.json says which.
 #
 # tests:      the tests marked gpu, those of JAX first, and "roipool verify --backend cuda"
-# bench:      times roipool beside torchvision's CUDA operators, where it is installed: whole calls,
-#             then kernels
+# calls:      times whole calls and whole detectors beside torchvision's, where it is installed, and
+#             the first calls of a process; counts what kernels do, where Nsight Compute (ncu) is
+# bench:      times kernels beside torchvision's CUDA operators, where it is installed
 # sanitize:   runs every kernel on small inputs under compute-sanitizer's memcheck and racecheck
 # everything: "roipool verify --backend cuda --everything"
 # all:        all of it, in this order (the default)
 #
-# Each stage builds roipool first, takes ten minutes at most, and writes at most eight files to
-# FOLDER, by default benchmarks/results-<device>-<date>: about.json names the device and the
-# versions, steps.json has the status, seconds and time limit of each step. A step that fails does
-# not stop the others, but the script then fails at its end.
+# Each stage builds roipool first, takes ten minutes at most, and writes to FOLDER, by default
+# benchmarks/results-<device>-<date>: about.json names the device and the versions, steps.json has
+# the status, seconds and time limit of each step. A step that fails does not stop the others, but the
+# script then fails at its end.
 # PYTHON names the interpreter (default python3); it needs setuptools, Cython, NumPy and CuPy, and
 # pytest for the tests. Tests that need more (ml_dtypes) are skipped where it is missing.
-# BENCH_OPTIONS is added to the options of benchmarks/bench.py, CALLS_OPTIONS to those of gpu_calls.py.
+# BENCH_OPTIONS is added to the options of benchmarks/bench.py, first_call.py and kernels_once.py,
+# CALLS_OPTIONS to those of gpu_calls.py, DETECTOR_OPTIONS to those of torchvision_models.py.
 #
 # On an H200 beside 16 cores (2026-11-26) steps took so many seconds: build 20 to 30, verify 40, tests
 # 130, exercise 30, memcheck and racecheck 60 to 80 each, verify-everything 75, and of bench 12 for each
-# operation of a workload, mostly of the host; jax and calls have not run on a GPU, and may take 60 and
-# 30. tests/emulator/rehearse.sh runs all stages without a GPU.
+# operation of a workload, mostly of the host; jax, calls, detectors, first-call and profile have not run
+# on a GPU, and may take 60, 30, 60, 40 and 60. tests/emulator/rehearse.sh runs all stages without a GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly PYTHON=${PYTHON:-python3}
 readonly MODULES=(setuptools Cython numpy cupy)
+readonly CUDA=${CUDA_HOME:-/usr/local/cuda} # the toolkit's programs, if not on PATH
+# What Nsight Compute counts of each kernel.
+readonly COUNTERS=gpu__time_duration.sum,smsp__inst_executed.sum,lts__t_bytes.sum,dram__bytes.sum,\
+l1tex__t_bytes_pipe_lsu_mem_local_op_ld.sum,l1tex__t_bytes_pipe_lsu_mem_local_op_st.sum,\
+smsp__issue_active.avg.pct_of_peak_sustained_active,sm__warps_active.avg.pct_of_peak_sustained_active,\
+lts__t_bytes.avg.pct_of_peak_sustained_elapsed,launch__registers_per_thread
 # Seconds below which a step is not begun.
 readonly LEAST=20
 failures=0
@@ -151,7 +159,7 @@ run_everything() {
 
 run_sanitizer() {
   local tool sanitizer
-  sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+  sanitizer=$(command -v compute-sanitizer || echo "$CUDA/bin/compute-sanitizer")
   if [ ! -x "$sanitizer" ]; then
     printf 'gpu.sh: missing: compute-sanitizer, of the CUDA toolkit\n' >&2
     record sanitizer 127 0 0
@@ -165,15 +173,39 @@ run_sanitizer() {
   done
 }
 
-# Whole calls on tensors, with what the host takes for them.
+# Whole calls on tensors, with what the host takes for them, and whole detectors.
 run_calls() {
   if lacks torchvision; then return 0; fi
   # shellcheck disable=SC2086 # several options
   step calls 90 "$PYTHON" benchmarks/gpu_calls.py ${CALLS_OPTIONS:-} --json "$folder/calls.json" || true
+  # shellcheck disable=SC2086 # several options
+  step detectors 90 "$PYTHON" benchmarks/torchvision_models.py --device cuda --size 800 --rounds 10 \
+    ${DETECTOR_OPTIONS:-} --json "$folder/detectors.json" || true
 }
 
-# The rows of docs/gpu.md that are wanted most, before the others.
+run_first_call() {
+  # shellcheck disable=SC2086 # several options
+  step first-call 90 "$PYTHON" benchmarks/first_call.py ${BENCH_OPTIONS:-} \
+    --json "$folder/first-call.json" || true
+}
+
+run_profile() {
+  local ncu
+  ncu=$(command -v ncu || echo "$CUDA/bin/ncu")
+  if [ ! -x "$ncu" ]; then
+    printf 'gpu.sh: profile is left out: there is no ncu, of the CUDA toolkit\n'
+    leave_out profile 120
+    return 0
+  fi
+  # shellcheck disable=SC2086 # several options
+  step profile 120 "$ncu" --clock-control none -k 'regex:average|plan_|unpool|maximum|roi_' \
+    --metrics "$COUNTERS" --csv --log-file "$folder/profile.csv" \
+    "$PYTHON" benchmarks/kernels_once.py ${BENCH_OPTIONS:-} || true
+}
+
+# The rows of docs/gpu.md that are wanted most, where there may be no time for all.
 run_first_bench() {
+  if [ "$budget" -eq 0 ]; then return 0; fi
   local bench=("$PYTHON" benchmarks/bench.py --backend cuda --repeat 3)
   # shellcheck disable=SC2206 # several options
   bench+=(${BENCH_OPTIONS:-})
@@ -201,8 +233,8 @@ main() {
   local modules=("${MODULES[@]}")
   case $stage in
     tests | all) modules+=(pytest) ;;
-    bench | sanitize | everything) ;;
-    *) fail "the stage must be tests, bench, sanitize, everything or all, not '$stage'" ;;
+    calls | bench | sanitize | everything) ;;
+    *) fail "the stage must be tests, calls, bench, sanitize, everything or all, not '$stage'" ;;
   esac
   requirements "${modules[@]}"
   device=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr -c '[:alnum:]\n' -)
@@ -211,13 +243,15 @@ main() {
   mkdir -p "$folder"
   build
   case $stage in tests | all) run_tests ;; esac
+  case $stage in calls | all) run_calls ;; esac
+  case $stage in bench | all) run_first_bench ;; esac
   case $stage in
-    bench | all)
-      run_calls
-      if [ "$budget" -gt 0 ]; then run_first_bench; fi
-      run_bench
+    calls | all)
+      run_first_call
+      run_profile
       ;;
   esac
+  case $stage in bench | all) run_bench ;; esac
   case $stage in sanitize | all) run_sanitizer ;; esac
   case $stage in everything | all) run_everything ;; esac
   printf '\n%s: %s of the steps failed; %s\n' "$device" "$failures" "$folder/steps.json"

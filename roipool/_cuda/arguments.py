@@ -1,4 +1,7 @@
-"""The argument of every kernel beside its arrays, as the host and the kernels lay it out."""
+"""The argument that every kernel takes besides arrays: a structure, and its layout in memory.
+
+The fields are those of kernels/cuda/call.h, in the same order.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roipool._boxes import DEVICE_INDEX_TYPES
-
-# The fields are those of kernels/cuda/call.h, in their order.
-
 
 MAX_LEVELS = 64  # kernels take 4 KB of arguments
 
@@ -27,7 +27,7 @@ class AxisCall(NamedTuple):
 
 
 class VolumeArguments(NamedTuple):
-    """Depth and the rows of one plane of volumes; not read for maps."""
+    """The depth of volumes and the rows of a plane; kernels for maps do not read them."""
 
     depth: AxisCall = AxisCall(1, 0)
     rows: AxisCall = AxisCall(1, 0)
@@ -38,7 +38,7 @@ class VolumeArguments(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One of the maps that boxes are on. Only where there are several is `address` used."""
+    """One of the maps that boxes are pooled from; `address` is used if there are several."""
 
     rows: int
     columns: int
@@ -48,7 +48,7 @@ class Level(NamedTuple):
 
 
 class CallArguments(NamedTuple):
-    """One call."""
+    """The fields of a call."""
 
     images: int
     channels: int
@@ -89,12 +89,12 @@ class CallArguments(NamedTuple):
 
     @property
     def height(self) -> int:
-        """Cells of the highest map."""
+        """Number of rows of the highest map."""
         return max(level.rows for level in self.levels)
 
     @property
     def width(self) -> int:
-        """Cells of the widest map."""
+        """Number of columns of the widest map."""
         return max(level.columns for level in self.levels)
 
 
@@ -120,7 +120,10 @@ _FIELD_TYPES = {
     **dict.fromkeys(
         ("empty_value", "lowest", "angle_scale", "offset_factor"), np.dtype(np.float64)
     ),
-    **dict.fromkeys(CallArguments._fields[-6:-1], np.dtype(np.int32)),
+    **dict.fromkeys(
+        ("image_kind", "aligned", "argmax_is_cell", "outside_is_zero", "wide_argmax"),
+        np.dtype(np.int32),
+    ),
 }
 
 
@@ -133,9 +136,9 @@ def call_type(levels: int) -> np.dtype[Any]:
     )
 
 
-# The numbers of ImageKind in kernels/cuda/call.h, which has them in this order.
+# The enumerators of `ImageKind` in kernels/cuda/call.h: types of batch indices.
 IMAGE_KINDS = {name: number for number, name in enumerate(DEVICE_INDEX_TYPES)}
-# The same of batch indices that are cut to whole numbers.
+# Types of batch indices that are cut to whole numbers.
 CUT_IMAGE_KINDS = {"float32": len(IMAGE_KINDS), "float64": len(IMAGE_KINDS) + 1}
 
 STORAGE = {
@@ -145,7 +148,7 @@ STORAGE = {
     "float32": "float",
     "float64": "double",
 }
-# By types of features; others have the type of pooled values.
+# C++ types of integer features; other features have the type of pooled values.
 FEATURE_STORAGE = {
     "uint8": "unsigned char",
     "int8": "signed char",
@@ -159,14 +162,14 @@ _pack_address = struct.Struct("=Q").pack_into
 
 
 class Argument:
-    """A call as the structure that kernels take, for any number of boxes.
+    """The structure that kernels take, for calls that differ only in their number of boxes.
 
     Parameters
     ----------
     call : CallArguments
-        For some number of boxes.
+        One of these calls.
     tasks_of_box : int
-        How many tasks a box adds; 0 where tasks are not those of boxes.
+        Number of tasks of each box; 0 if tasks do not belong to boxes.
     """
 
     def __init__(self, call: CallArguments, tasks_of_box: int) -> None:
@@ -176,11 +179,10 @@ class Argument:
         levels = [tuple(getattr(level, name) for name in names) for level in call.levels]
         self._bytes = np.array((*call[:-1], levels), structure).tobytes()
         self._offsets = offsets
-        self._boxes_at, self._tasks_at = offsets["boxes"], offsets["tasks"]
-        # Where the addresses of several levels' maps lie in the structure.
+        # Offset of the address of each level.
         self.addresses_at = range(offsets["levels"], len(self._bytes), LEVEL_TYPE.itemsize)
         self._tasks_of_box = tasks_of_box
-        # Without fields: CuPy asks NumPy to describe an argument, which takes 50 us if it has some.
+        # CuPy asks NumPy to describe an argument, which takes 50 us if the type has fields.
         self._type = np.dtype((np.void, len(self._bytes)))
         self._last = (-1, np.empty(0, self._type))
 
@@ -191,14 +193,14 @@ class Argument:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Where those numbers lie in it that a launch may set: see `CallLaunch`."""
+        """Offsets of the fields that a launch may set: see `CallLaunch`."""
         names = ("images", "boxes", "tasks", "tiles", "portions", "tally_bytes", "levels")
         return tuple(self._offsets[name] for name in names)
 
     def for_boxes(self, boxes: int, maps: Sequence[int] = ()) -> np.ndarray[Any, Any]:
-        """Return an array of one structure; `maps` are the addresses of several levels' maps.
+        """Return an array of one structure; `maps` are the addresses of the maps of several levels.
 
-        A launch reads it at once, so that the next with as many boxes may have the same.
+        Calls with equal numbers of boxes share the array, because a launch copies it at once.
         """
         last_boxes, last = self._last
         if boxes == last_boxes and not maps:
@@ -210,9 +212,9 @@ class Argument:
 
     def _structure(self, boxes: int, maps: Sequence[int]) -> np.ndarray[Any, Any]:
         structure = bytearray(self._bytes)
-        _pack_integer(structure, self._boxes_at, boxes)
+        _pack_integer(structure, self._offsets["boxes"], boxes)
         if self._tasks_of_box:
-            _pack_integer(structure, self._tasks_at, boxes * self._tasks_of_box)
+            _pack_integer(structure, self._offsets["tasks"], boxes * self._tasks_of_box)
         if maps:
             for place, address in zip(self.addresses_at, maps, strict=True):
                 _pack_address(structure, place, address)

@@ -13,11 +13,11 @@ from roipool._request import Pooling
 
 BYTES_OF_HITS = BYTES_OF_LISTED_SAMPLE = 8
 BYTES_OF_NUMBER = 4
-# In shared memory: a block's tile, and of each bin that reads it its number and the cells of the
-# tile that it reads.
+# Shared memory of a position-sensitive backward: the block's tile (`GroupPlace`); each listed bin
+# (`BinOfBox`); two listed boxes for each thread; the cells that a staged bin reads (`Reach`).
 BYTES_OF_GROUP_PLACE = 88
 BYTES_OF_LISTED_BIN = 12
-BYTES_OF_LISTED_BOXES = 2 * 4  # of two by each thread
+BYTES_OF_LISTED_BOXES = 2 * BYTES_OF_NUMBER
 BYTES_OF_STAGED_REACH = 16
 
 
@@ -30,14 +30,16 @@ def _power_of_two(number: int) -> int:
 
 
 THREADS = 256
-# The most packs that a thread of a forward computes in turn, or a warp for averages of NCHW
-# features: more amortise its set-up, fewer make more threads, which few boxes need.
+WARP = 32
+# In a forward, the most packs that a thread computes in turn; in an average of NCHW features, those
+# of a warp. With more packs, threads spend less time on their set-up; with fewer, there are more
+# threads, which calls with few boxes need.
 PACKS_PER_THREAD = 8
 PACKS_PER_WARP = 2
-ROWS_PER_WARP = 2  # of bins: at least
-WARP = 32
-# Shared memory of a warp of that average: the sums down its window's columns. A multiprocessor has
-# registers for so many of its blocks: `min_blocks` in its file.
+# For averages of NCHW features: the fewest rows of bins of a warp; its bytes of shared memory, for
+# the sums down the columns of its window; and the number of blocks for which a multiprocessor has
+# registers, `min_blocks` in average_forward.cu.
+ROWS_PER_WARP = 2
 SUMS_PER_WARP = 2**12
 BLOCKS_BY_REGISTERS = 4
 # Limits per block of a backward: lanes of channels; bytes of sums for each channel of a lane, and
@@ -45,24 +47,25 @@ BLOCKS_BY_REGISTERS = 4
 TILE_LANES = WARP
 TILE_BYTES = 2**14 + 2**9
 STAGE_BYTES = 2**13 + 2**9
-# An average's backward: cells of a tile each way, and warps of a block; bins that are staged at
-# once, as `Shared` in its file has them; bytes per thread for a bin (where its gradients are, its
-# taps along both axes) and for a box that reaches the tile (its bins, also counted).
+# An average's backward, as `Shared` in backward_tile_bins.h: rows and columns of a tile, and warps
+# of a block; bins that are staged at once; boxes that each thread tests at once; bytes per thread
+# for a bin (the place of its gradients, its taps along both axes) and for a box that reaches the
+# tile (its bins, and how many they are).
 TILE_SIDE = 8
 CHUNK_BINS = WARP
-MOST_TESTS = 4  # of boxes by each thread
+MOST_TESTS = 4
 BYTES_OF_BIN = 8 + 2 * 16
 BYTES_OF_HIT = 24 + 8
 BYTES_OF_PLACE, BYTES_OF_PORTION, BYTES_OF_LISTING = 56, 16, 16
-# Size of `Tally`; it is followed by one count per tile and per portion. There are at most so many
-# portions, and no more than tiles, so that they have no more sums than the gradient has numbers.
+# Size of `Tally`, which is followed by one count per tile and per portion.
 BYTES_OF_TALLY = 16
+# There are no more portions than tiles, either, so that portions have no more sums than the
+# gradient has numbers.
 MOST_PORTIONS = 256
 # Shared memory of a block; more needs the launch attribute MaxDynamicSharedMemorySize.
 SHARED_BYTES = 48 * 2**10
 # Limits per block if an argmax may be anywhere: bytes of sums, warps per channel, boxes listed at a
-# time. In NHWC a warp has channels that lie side by side: fewer blocks
-# are better than fewer warps in each.
+# time. In NHWC, a warp has adjacent channels: fewer blocks are better than fewer warps in each.
 RUN_BYTES = {"NCHW": 2**15, "NHWC": 2**16 - 2**10}
 MOST_TURNS = 4
 LISTED_BOXES = 512
@@ -70,32 +73,32 @@ BYTES_OF_OFFSET = 8
 
 
 class Limits(NamedTuple):
-    """Where work is divided in another way: tests lower them."""
+    """Sizes above or below which work is divided differently. Tests lower them."""
 
-    max_blocks: int = 2**31 - 1  # more work than this is done by the same blocks in turn
+    max_blocks: int = 2**31 - 1  # further work is done by the same blocks in turn
     enough_blocks: int = 1280  # enough to fill a GPU; further work goes to the same blocks
-    least_blocks: int = 420  # where boxes are few, their rows of bins are divided for so many
-    enough_tiles: int = 512  # as enough_blocks, of an average's backward, whose blocks are larger
-    crowd: int = 128  # bins: what more read is a crowded tile, which several blocks share
-    shared_bytes: int = SHARED_BYTES  # plans beyond are in scratch memory
+    least_blocks: int = 420  # with fewer blocks than this, the rows of bins of a box are divided
+    enough_tiles: int = 512  # like enough_blocks, for the larger blocks of an average's backward
+    crowd: int = 128  # a tile that more bins read is crowded: several blocks share it
+    shared_bytes: int = SHARED_BYTES  # larger plans are in scratch memory
     multiprocessor_bytes: int = 228 * 2**10  # of shared memory: an H100's
     block_bytes: int = 227 * 2**10  # per block, with the attribute MaxDynamicSharedMemorySize
 
 
 class Sizes(NamedTuple):
-    """All that a launch depends on; arrays come later."""
+    """Everything that a launch depends on, except the arrays."""
 
-    dtype: np.dtype[Any]  # of pooled values, and of features that are no bytes
+    dtype: np.dtype[Any]  # of pooled values, and of features unless these are integers
     boxes: int  # rounded up: a launch sets the real number
-    box_strides: tuple[int, ...]  # in bytes, as of the batch indices
+    box_strides: tuple[int, ...]  # in bytes, like `index_stride`
     index_type: np.dtype[Any]
     index_stride: int
     pooling: Pooling
     map_shapes: tuple[tuple[int, ...], ...]  # of each level
     limits: Limits = Limits()
-    feature_dtype: np.dtype[Any] | None = None  # of bytes; None: as pooled values
-    cuts: bool = False  # batch indices to whole numbers
-    has_narrow_levels: bool = False  # numbers of levels are int32, not int64
+    feature_dtype: np.dtype[Any] | None = None  # of integer features; None: `dtype`
+    cuts: bool = False  # whether batch indices are cut to whole numbers
+    has_narrow_levels: bool = False  # whether numbers of levels are int32, not int64
 
     @property
     def channels_last(self) -> bool:
@@ -119,17 +122,17 @@ class Sizes(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The blocks of a launch: how many, of which threads, with how much shared memory."""
+    """The blocks of a launch."""
 
     blocks: int
-    threads: tuple[int, ...]
-    shared: int = 0
+    threads: tuple[int, ...]  # of a block, along each axis
+    shared: int = 0  # bytes of a block
 
 
 def channel_pack(sizes: Sizes, channels: int, vector_aligned: bool) -> int:
     """Return the number of channels of a bin that one thread computes.
 
-    For NHWC they are read and written as one piece of 16 bytes, where all are aligned to it.
+    In NHWC, a thread reads and writes them as one vector of 16 bytes if all arrays are aligned.
     """
     if not sizes.channels_last:
         return 4 if channels >= 4 else 1
@@ -149,11 +152,11 @@ def divide_values(call: CallArguments, sizes: Sizes, pack: int) -> tuple[CallArg
 
 
 def sums_per_warp(sizes: Sizes, widest: int) -> int:
-    """Return the bytes of sums of a warp of a forward; half as many where they are scarce.
+    """Return the bytes of shared memory that a warp of a forward has for its sums.
 
-    They are where the shared memory of a multiprocessor has room for fewer blocks than its
-    registers. A window whose columns are read densely needs room for all of their sums, which take
-    `widest` bytes at most.
+    They are halved if the shared memory of a multiprocessor has room for fewer blocks than its
+    registers, unless the sums of a window need more: those of all its columns take at most
+    `widest` bytes.
     """
     half = SUMS_PER_WARP // 2
     of_blocks = BLOCKS_BY_REGISTERS * THREADS // WARP * SUMS_PER_WARP
@@ -164,10 +167,10 @@ def sums_per_warp(sizes: Sizes, widest: int) -> int:
 def divide_planes(
     call: CallArguments, sizes: Sizes, pack: int, sums: int
 ) -> tuple[CallArguments, Grid]:
-    """Divide packs of channels among the warps of a forward; of few boxes also rows of bins.
+    """Divide packs of channels among the warps of a forward, and rows of bins if boxes are few.
 
-    A warp has `sums` bytes of shared memory. Each piece of rows is planned by itself, with all
-    columns: many would take longer than few.
+    A warp has `sums` bytes of shared memory. Each piece of rows plans all columns again, so there
+    are no more pieces than the GPU needs.
     """
     packs, bins = -(-call.channels // pack), call.rows.bins
     warps = min(packs, THREADS // WARP)
@@ -185,9 +188,9 @@ def divide_planes(
 def _divide(
     call: CallArguments, sizes: Sizes, number: int, at_once: int, max_turns: int
 ) -> CallArguments:
-    """Divide each box's packs or bins into tasks, of up to `max_turns` times `at_once`.
+    """Divide each box's packs or bins into tasks of up to ``max_turns * at_once``.
 
-    A task begins with planning its box: it is short in comparison where there are several turns.
+    A task begins with a plan of its box, whose cost several turns share.
     """
     blocks = call.boxes * -(-number // at_once)
     turns = min(max(blocks // sizes.limits.enough_blocks, 1), max_turns)
@@ -197,7 +200,7 @@ def _divide(
 
 
 def divide_boxes(call: CallArguments, sizes: Sizes) -> tuple[CallArguments, Grid]:
-    """Give each box a block, of a power of two of threads."""
+    """Give each box a block, whose number of threads is a power of two."""
     call, grid = divide_values(call, sizes, 1)
     across, down = map(_power_of_two, grid.threads)
     down = min(down, THREADS // across)
@@ -229,7 +232,7 @@ def divide_groups(call: CallArguments, sizes: Sizes) -> tuple[CallArguments, Gri
 
 
 def _with_sums(call: CallArguments, sizes: Sizes) -> tuple[CallArguments, Grid, int]:
-    """Divide maps into tiles whose sums lie in shared memory, cells by the returned pitch."""
+    """Divide maps into tiles with sums in shared memory; also return the pitch of their cells."""
     real, height, width = sizes.real.itemsize, call.height, call.width
     lanes = min(_power_of_two(call.channels), TILE_LANES)
     pitch = lanes + 1 if lanes > 1 else 1
@@ -262,7 +265,7 @@ def _with_tiles(
 
 
 def tiles_of_rows(call: CallArguments, level: Level, rows: int) -> int:
-    """Return the number of tiles one above the other; those of volumes are each of one plane."""
+    """Return the number of rows of tiles. In volumes, a tile lies in one plane."""
     if call.volume.plane_rows:
         return call.volume.planes * -(-call.volume.plane_rows // rows)
     return -(-level.rows // rows)
@@ -273,8 +276,8 @@ def divide_tiles(
 ) -> tuple[CallArguments, Grid, int]:
     """Divide the maps of an average's backward into tiles; also return the channels of a thread.
 
-    The more, the less often blocks do what is the same for all channels, but the fewer they are.
-    For NHWC they are read and written as one piece, where all are aligned to it.
+    With more channels per thread, less work is repeated for other channels, but there are fewer
+    blocks. In NHWC, a thread reads and writes them as one vector if all arrays are aligned.
     """
     real, side = sizes.real.itemsize, TILE_SIDE
 
@@ -294,7 +297,7 @@ def divide_tiles(
 def with_portions(call: CallArguments, sizes: Sizes) -> CallArguments:
     """Return the call with room for portions of crowded tiles.
 
-    Their number depends on neither layout nor channels, so that sums have the same bits in all.
+    Their number depends on neither the layout nor the channels, so the bits of sums do not either.
     """
     crowd, groups = sizes.limits.crowd, call.tasks // call.tiles if call.tiles else 0
     if call.boxes * call.rows.bins * call.columns.bins <= crowd:
@@ -323,12 +326,12 @@ def bytes_of_tile(real: int, pack: int) -> int:
 def divide_runs(call: CallArguments, sizes: Sizes) -> tuple[CallArguments, Grid, int]:
     """Divide the maps of a backward into runs of cells; also return the channels of a warp.
 
-    Where a run is a whole map, more warps share its channels, as there is room for their sums.
+    If a whole map fits into one run, several warps share its channels, with sums of their own.
     """
     real, cells = sizes.real.itemsize, call.height * call.width
     pack = 2 if sizes.channels_last and real == 4 and call.channels > 1 else 1
     lists = (LISTED_BOXES + 1) * BYTES_OF_OFFSET + LISTED_BOXES // WARP * BYTES_OF_NUMBER
-    unused = MOST_TURNS * WARP * real  # a place of each thread
+    unused = MOST_TURNS * WARP * real  # one place for each thread
     room = min(RUN_BYTES[sizes.pooling.layout], sizes.limits.block_bytes - lists - unused)
     most_cells = room // (pack * real) - 1
     turns = max(min(most_cells // max(cells, 1), MOST_TURNS), 1)

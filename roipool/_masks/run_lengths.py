@@ -19,7 +19,7 @@ from roipool._types import AnyArray, Numbers
 
 
 class RunLengths(TypedDict):
-    """A mask as ``pycocotools`` has it: rows and columns, and compressed run lengths."""
+    """A mask in the format of ``pycocotools``: rows and columns, and compressed run lengths."""
 
     size: list[int]
     counts: bytes
@@ -54,8 +54,8 @@ def masks_to_rle(
 ) -> list[RunLengths] | tuple[list[RunLengths], NDArray[np.int64]]:
     """Return masks in the boxes of a picture as COCO's run lengths.
 
-    They are those of ``paste_masks(masks, boxes, image_size, threshold=threshold)``, bit for bit,
-    but no array of the picture's size is made.
+    The result is that of encoding ``paste_masks(masks, boxes, image_size, threshold=threshold)``,
+    bit for bit, but no array of the picture's size is made.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def masks_to_rle(
     image_size : int or (int, int)
         Rows and columns of the picture.
     threshold : float
-        The least value that is set.
+        Pixels with at least this value are set.
     areas : bool
         Also return the number of pixels of each mask.
 
@@ -79,7 +79,7 @@ def masks_to_rle(
     Raises
     ------
     TypeError
-        If values are unknown, as those of Dask's arrays and in a program that JAX compiles.
+        If values are not yet known: Dask arrays, and arrays in a program that JAX compiles.
 
     See Also
     --------
@@ -87,7 +87,7 @@ def masks_to_rle(
 
     Notes
     -----
-    Masks of a GPU are encoded on the host: they are small beside pictures.
+    Masks on a GPU are encoded on the host, because they are small compared with pictures.
 
     Examples
     --------

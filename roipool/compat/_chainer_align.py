@@ -14,6 +14,7 @@ from roipool._boxes import Form, Regions
 from roipool._definitions import Definition
 from roipool._front_ends import for_every_array
 from roipool._pooling import Call
+from roipool._request import Pooling
 from roipool._types import ArrayT
 from roipool.compat import _conventions as conventions
 
@@ -47,9 +48,19 @@ def native(array: Array) -> np.dtype[Any]:
 def in_float64(name: str, array: Any) -> Array:
     """Return an array in the type in which Chainer computes."""
     library = LIBRARY_OF[type(array)]
-    if library is not None:  # before a `Call` does so
+    if library is not None:  # before CuPy reads it to convert it
         library.check_address(name, array)
     return check.cast(check.float_array(name, array), check.FLOAT64)
+
+
+def maxima(
+    call: Call, x: Array, maps: Array, regions: Regions, pooling: Pooling, return_argmax: Any
+) -> Any:
+    """Return the maxima of `maps` in the type of `x`, and the argmax if asked for."""
+    want_argmax = check.flag("return_argmax", return_argmax)
+    pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
+    pooled = check.cast(pooled, native(x))
+    return (pooled, argmax) if want_argmax else pooled
 
 
 def _regions(rois: Any, roi_indices: Any, images: int, dtype: np.dtype[Any], form: Form) -> Regions:
@@ -168,10 +179,7 @@ def roi_max_align_2d(
     with Call(ALIGN_FORM, x=in_float64("x", x), rois=rois, roi_indices=roi_indices) as call:
         placed = _definition(spatial_scale, sampling_ratio)
         checked = call.checked_forward(placed, outsize, empty_value=-np.inf)
-        want_argmax = check.flag("return_argmax", return_argmax)
-        pooled, argmax = call.maximum(*checked, return_argmax=want_argmax)
-        pooled = check.cast(pooled, native(x))
-        return (pooled, argmax) if want_argmax else pooled
+        return maxima(call, x, *checked, return_argmax)
 
 
 @for_every_array

@@ -1,4 +1,4 @@
-"""What the systems for volumes share: options and layers of ROI align along three axes."""
+"""Options and layer of ROI align along three axes, shared by the systems for volumes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from roipool.compat._layers import Layer
 
 
 def options_of(spatial_scale: Any, sampling_ratio: Any) -> Options:
-    """Return the options of the core: boxes are not aligned, and a ratio below 1 is adaptive."""
+    """Return the checked options for the core: not aligned; a ratio below 1 is adaptive."""
     scale = check.real_number("spatial_scale", spatial_scale)
     return scale, max(check.whole_number("sampling_ratio", sampling_ratio), 0), False
 
 
 class RoIAlign3d(Layer):
-    """A layer with these options, which a module calls RoIAlign."""
+    """Base of the layers of ROI align, which the systems name ``RoIAlign``."""
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ from roipool.compat import _conventions as conventions
 from roipool.compat._chainer_align import (
     boxes_y_first,
     in_float64,
+    maxima,
     native,
     roi_average_align_2d,
     roi_average_align_2d_backward,
@@ -59,7 +60,7 @@ FORM = POOLING_FORM._replace(indices="roi_indices", size="outsize")
 
 
 def _form(spatial_scale: float) -> Form:
-    """Return how boxes are read with this option, checked."""
+    """Return the form that reads boxes with this scale."""
     return FORM._replace(read=functools.partial(_regions, scale_above_0(spatial_scale)))
 
 
@@ -72,7 +73,7 @@ def _pooling_form(spatial_scale: float) -> Form:
 def _regions(
     scale: float, rois: Any, roi_indices: Any, images: int, dtype: np.dtype[Any], form: Form
 ) -> Regions:
-    """Return boxes in map cells: the product in float64, then half to even, as Python rounds."""
+    """Return boxes in map cells."""
     table = boxes_y_first(form.boxes, rois)
     rounded = _rounded(table, scale)
     indices = _boxes.batch_indices(form.indices, roi_indices, table.shape[0], images)
@@ -90,6 +91,7 @@ def _numbered_regions(
 
 
 def _rounded(table: Array, scale: float) -> Array:
+    """Return coordinates in map cells: multiplied in float64, rounded half to even."""
     with np.errstate(over="ignore"):  # an infinite box has no cells
         return conventions.library_of(table).xp().rint(table * scale)
 
@@ -139,10 +141,7 @@ def roi_pooling_2d(
         maps = check.features("x", in_float64("x", x))
         pooling = Pooling(_POOLING, check.size_pair(POOLING_FORM.size, (outh, outw)), rules=_CELLS)
         regions = call.regions(maps.shape[0], check.dtype_of(maps))
-        want_argmax = check.flag("return_argmax", return_argmax)
-        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
-        pooled = check.cast(pooled, native(x))
-        return (pooled, argmax) if want_argmax else pooled
+        return maxima(call, x, maps, regions, pooling, return_argmax)
 
 
 @for_every_array
@@ -183,10 +182,10 @@ def roi_pooling_2d_backward(
         return check.cast(result, native(gy))
 
 
-def _beginning(regions: Regions) -> Regions:
+def _without_last_cells(regions: Regions) -> Regions:
     """Return boxes without their last row and column, which Chainer's newer poolings leave out.
 
-    One that is shorter than a cell still has one.
+    The definition still gives a box at least one row and one column.
     """
     boxes = regions.boxes
     is_end = conventions.library_of(boxes).xp().arange(4) >= 2
@@ -239,10 +238,7 @@ def roi_max_pooling_2d(
     ) as call:
         checked = call.checked_forward(_POOLING, outsize, empty_value=-np.inf, rules=_CELLS)
         maps, regions, pooling = checked
-        want_argmax = check.flag("return_argmax", return_argmax)
-        pooled, argmax = call.maximum(maps, _beginning(regions), pooling, return_argmax=want_argmax)
-        pooled = check.cast(pooled, native(x))
-        return (pooled, argmax) if want_argmax else pooled
+        return maxima(call, x, maps, _without_last_cells(regions), pooling, return_argmax)
 
 
 @for_every_array
@@ -259,7 +255,8 @@ def roi_max_pooling_2d_backward(
     with Call(_form(spatial_scale), **arrays, rois=rois, roi_indices=roi_indices) as call:
         checked = call.checked_backward(_POOLING, x_shape, rules=_CELLS)
         gradient, regions, pooling, shape = checked
-        result = call.maximum_backward(gradient, argmax, _beginning(regions), pooling, shape)
+        boxes = _without_last_cells(regions)
+        result = call.maximum_backward(gradient, argmax, boxes, pooling, shape)
         return check.cast(result, native(gy))
 
 

@@ -3,8 +3,8 @@
 Boxes are not rounded, and at least a tenth of a cell long; positions are computed in float64, for
 maps of any type. Scales must be above 0 and boxes finite, as in `roipool.compat.chainer`.
 
-The maxima pool each group of channels for all bins, and keep the bins of the group: their time is
-that of pooling all channels for all bins.
+The maximum functions pool each group of channels for all bins, and keep only the bins that belong
+to it. They take as long as pooling all channels for all bins.
 """
 
 from __future__ import annotations
@@ -69,23 +69,23 @@ def _size(outsize: Outsize, channels: int, placed: Definition) -> tuple[int, int
     return size
 
 
-# ---- Maxima: a group of channels after the other
+# ---- Maxima, one group of channels at a time
 
 
 def _groups(pooling: Pooling) -> list[tuple[int, int]]:
-    """Return the row and the column of each group of bins."""
+    """Return the row and column of each group of bins."""
     down, across = pooling.group_size
     return [*itertools.product(range(down), range(across))]
 
 
 def _channels_of(group: tuple[int, int], pooling: Pooling) -> slice:
-    """Return the channels of the maps that a group of bins is pooled from."""
+    """Return the channels from which a group of bins is pooled."""
     down, across = pooling.group_size
     return slice(group[0] * across + group[1], None, down * across)
 
 
 def _is_in_group(call: Call, group: tuple[int, int], pooling: Pooling) -> Array:
-    """Return which bins are in a group, (rows, columns): p with ``p * groups // bins == group``."""
+    """Return a mask of the bins in a group, (rows, columns): ``bin * groups // bins == group``."""
     xp = call.library.xp()
     (down, across), (rows, columns) = pooling.group_size, pooling.output_size
     own_rows = xp.arange(rows) * down // rows == group[0]
@@ -105,6 +105,7 @@ def _maximum(
     maps, regions, pooling = _checked(call, x, placed, outsize, -np.inf, rules)
     found: list[Array] = []
     for group in _groups(pooling):
+        # Engines read contiguous arrays, as `float_array` returns them.
         of_group = check.float_array("x", maps[:, _channels_of(group, pooling)])
         results = call.maximum(of_group, regions, _of_one_group(pooling), return_argmax=want_argmax)
         own = _is_in_group(call, group, pooling)

@@ -23,7 +23,7 @@ def unmold_mask(mask: ArrayT, bbox: Numbers, image_shape: Sequence[int]) -> Arra
     mask : ndarray
         Shape (h, w), of numbers from 0 to 1; float16, bfloat16, float32, float64, uint8 or bool.
     bbox : array_like of int
-        y1, x1, y2, x2 in pixels; the box of pixels from y1 up to, not including, y2.
+        y1, x1, y2, x2 in pixels; row y2 and column x2 do not belong to the box.
     image_shape : sequence of int
         Rows and columns of the picture, and its channels, which have no effect.
 
@@ -38,9 +38,9 @@ def unmold_mask(mask: ArrayT, bbox: Numbers, image_shape: Sequence[int]) -> Arra
 
     Notes
     -----
-    The original resizes with scikit-image, in float64, and limits values to those of the mask: of a
-    mask whose least number is 0.5 or more, the whole box is set. float32 masks are computed in
-    float32 here, so that a pixel at the threshold may differ. A box that reaches beyond the
+    The original resizes with scikit-image, in float64, and clips the result to the range of the
+    mask: if no number of the mask is below 0.5, the whole box is set. Here, float32 masks are
+    computed in float32, so a pixel at the threshold may differ; and a box that extends beyond the
     picture, for which the original raises an error, is cut.
 
     Examples
@@ -65,6 +65,6 @@ def unmold_mask(mask: ArrayT, bbox: Numbers, image_shape: Sequence[int]) -> Arra
         values = pasted(call, cells, (), table, Pasting(size, "cut"), dtype)[0]
         if 0 in cells.shape:
             return values > 0
-        # scikit-image raises what fades out to the least number of the mask.
+        # Pixels that fade towards 0 at the edge: scikit-image clips them to the mask's minimum.
         is_set: ArrayT = (values >= 0.5) | ((values > 0) & (cells.min() >= 0.5))
         return is_set

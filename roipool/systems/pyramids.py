@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from roipool import reference
 from roipool.systems.case import Array, Case, dtypes
 
-CANONICAL_SIZE, CANONICAL_LEVEL = 224.0, 4
-
 
 def heights(rows: int) -> tuple[int, ...]:
     """Return the heights of a pyramid's three maps, each at least half as high as the previous."""

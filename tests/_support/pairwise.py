@@ -39,7 +39,7 @@ def each(
             combinations = [
                 combination
                 for combination in _combinations(loops, given)
-                if all(is_one(**given, **_arguments(loops, combination)) for is_one in conditions)
+                if all(runs(**given, **_arguments(loops, combination)) for runs in conditions)
             ]
             _call_all(functools.partial(body, *itself, **given), loops, combinations)
 

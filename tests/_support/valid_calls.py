@@ -1,4 +1,4 @@
-"""One valid call of every function of every operation, derived from the table of operations."""
+"""A valid call of every function of every operation, derived from the tables of operations."""
 
 from __future__ import annotations
 

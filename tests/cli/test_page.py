@@ -1,4 +1,4 @@
-"""The page: one file, safe for any text, used by mouse, touch and keyboard in a real browser."""
+"""The page of a comparison: its data and size, any texts in it, and its use in a browser."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_page_holds_what_was_found() -> None:
         "roipool.roi_align",
         "roipool.roi_pool",
     ]
-    assert len(other["reasons"]) == 8  # one of each box, of its own bins
+    assert len(other["reasons"]) == 8  # for each box
     assert all(why["reasons"] for why in other["reasons"])
 
 
@@ -94,7 +94,7 @@ def test_a_photograph_that_is_only_shown_is_a_small_jpeg() -> None:
     assert Image.open(io.BytesIO(base64.b64decode(content))).size == (1024, 768)
 
 
-def test_what_cannot_be_computed_is_there_as_measured() -> None:
+def test_the_page_holds_the_values_of_a_function_of_the_user() -> None:
     save_map("map.npy", (2, 10, 12))
 
     def own(problem: Problem, part: str) -> Any:
@@ -117,7 +117,7 @@ def test_what_cannot_be_computed_is_there_as_measured() -> None:
 
 
 def test_the_playground_is_small() -> None:
-    """It has at most 150 KB without its picture, and loads nothing."""
+    """It has less than 152 kB without its picture, and loads nothing."""
     text = playground()
     assert size_of(text) < 152_000
     assert Elements(text).loads == []
@@ -194,6 +194,11 @@ def chromium() -> Iterator[Browser]:
 def show(page: Browser, path: str, width: int, height: int, mobile: bool = False) -> None:
     page.open(Path(path), width, height, mobile)
     page.run("ready")
+
+
+def show_playground(page: Browser) -> None:
+    Path("page.html").write_text(playground(), encoding="utf-8")
+    show(page, "page.html", 1300, 900)
 
 
 def frame(page: Browser) -> None:
@@ -291,7 +296,7 @@ def test_mouse(chromium: Browser) -> None:
         assert re.match(
             r"Bin \(3, 3\): first .*; second .*weights of cells", text_of(chromium, "bin")
         )
-    # The smallest of the boxes that lie there: a glint on the spoon, in the middle of others.
+    # A click selects the smallest box there: a glint on the spoon, inside others.
     chromium.click(*on_picture(chromium, 148, 115))
     assert text_of(chromium, "box").startswith("Box 6 ")
     chromium.click(*middle(chromium, "#theme")[:2])
@@ -300,8 +305,7 @@ def test_mouse(chromium: Browser) -> None:
 
 
 def test_boxes_are_dragged_resized_and_turned(chromium: Browser) -> None:
-    Path("page.html").write_text(playground(), encoding="utf-8")
-    show(chromium, "page.html", 1300, 900)
+    show_playground(chromium)
     assert chromium.run("boxNow()") == [72, 7, 174, 120]
     drag(chromium, on_picture(chromium, 100, 60), on_picture(chromium, 110, 40))
     assert chromium.run("boxNow()") == pytest.approx([82, -13, 184, 100], abs=1)
@@ -331,8 +335,7 @@ def test_boxes_are_dragged_resized_and_turned(chromium: Browser) -> None:
 
 def test_keys(chromium: Browser) -> None:
     """Arrow keys scroll the page, unless a canvas has the focus."""
-    Path("page.html").write_text(playground(), encoding="utf-8")
-    show(chromium, "page.html", 1300, 900)
+    show_playground(chromium)
     chromium.run(
         "window.taken = [];"
         " window.addEventListener('keydown', (event) => taken.push(event.defaultPrevented))"
@@ -362,8 +365,7 @@ def test_keys(chromium: Browser) -> None:
 
 
 def test_options_are_chosen(chromium: Browser) -> None:
-    Path("page.html").write_text(playground(), encoding="utf-8")
-    show(chromium, "page.html", 1300, 900)
+    show_playground(chromium)
 
     def enter(name: str, value: str) -> None:
         chromium.run(
@@ -395,8 +397,7 @@ def test_options_are_chosen(chromium: Browser) -> None:
 
 
 def test_the_address_holds_the_state(chromium: Browser) -> None:
-    Path("page.html").write_text(playground(), encoding="utf-8")
-    show(chromium, "page.html", 1300, 900)
+    show_playground(chromium)
     chromium.run(
         "change({ a: choiceOf('caffe.roi_align'), b: choiceOf('mmcv.roi_pool'), bins: [2, 5],"
         " scale: 0.5, sampling: 3, box: 3, bin: [1, 4] }); setBox([1.5, 2.25, 30, 40])"
@@ -414,8 +415,7 @@ def test_the_address_holds_the_state(chromium: Browser) -> None:
 
 
 def test_many_bins(chromium: Browser) -> None:
-    Path("page.html").write_text(playground(), encoding="utf-8")
-    show(chromium, "page.html", 1300, 900)
+    show_playground(chromium)
     chromium.run("change({ bins: [400, 400], bin: [399, 399] })")
     chromium.run("new Promise(r => setTimeout(r, 3000))")
     said = chromium.run("[...document.querySelectorAll('.far')].map((one) => one.textContent)")
@@ -426,13 +426,13 @@ def test_many_bins(chromium: Browser) -> None:
     assert chromium.complaints == []
 
 
-def test_roundings_are_no_differences(chromium: Browser) -> None:
+def test_rounding_errors_are_not_called_differences(chromium: Browser) -> None:
     save_map("map.npy", (1, 10, 12))
 
-    def about_one(more: float) -> Any:
-        return lambda problem, part: np.full(problem.pooled_shape, 1 + more, np.float32)
+    def constant(value: float) -> Any:
+        return lambda problem, part: np.full(problem.pooled_shape, value, np.float32)
 
-    systems = {"one:a": about_one(0), "nearly:a": about_one(3e-7), "two:a": about_one(1)}
+    systems = {"one:a": constant(1), "nearly:a": constant(1 + 3e-7), "two:a": constant(2)}
     assert main(["compare", "map.npy", "--html", "page.html"], systems=systems) == 0
     show(chromium, "page.html", 1300, 900)
     said = {

@@ -33,7 +33,7 @@ RECIPES = recipes()
 
 
 def bilinear(plane: Any, y: float, x: float) -> float:
-    """Interpolate one channel between its cells' centres; positions are inside."""
+    """Interpolate one channel between the centres of its cells, at a position inside the map."""
     top, left = min(int(y), plane.shape[0] - 2), min(int(x), plane.shape[1] - 2)
     down, across = y - top, x - left
     above = plane[top, left] * (1 - across) + plane[top, left + 1] * across
@@ -41,16 +41,16 @@ def bilinear(plane: Any, y: float, x: float) -> float:
     return float(above * (1 - down) + below * down)
 
 
-def pooled(
-    maps: Any, rois: Any, size: tuple[int, int], rows: Any, columns: Any, outside: Any = None
-) -> Any:
-    """Read each bin at the position that `rows` and `columns` give: of side and number."""
+def pooled(maps: Any, rois: Any, size: tuple[int, int], rows: Any, columns: Any) -> Any:
+    """Return one sample per bin.
+
+    `rows` and `columns` return its position from both ends of a box and the number of the bin.
+    """
     found = np.zeros((len(rois), maps.shape[1], *size))
     for (k, channel, ph, pw), _ in np.ndenumerate(found):
         _, x1, y1, x2, y2 = rois[k].astype(np.float64)
         y, x = rows(y1, y2, ph), columns(x1, x2, pw)
-        if outside is None or not outside(y, x):
-            found[k, channel, ph, pw] = bilinear(maps[int(rois[k, 0]), channel], y, x)
+        found[k, channel, ph, pw] = bilinear(maps[int(rois[k, 0]), channel], y, x)
     return found
 
 
@@ -113,7 +113,7 @@ def test_a_crop_then_a_maximum() -> None:
 
 
 def test_bitmap_masks() -> None:
-    """The recipe of the table: masks of bytes, without a copy for each box."""
+    """The recipe in the table pools masks of bytes without a copy for each box."""
     masks = (RNG.random((3, 20, 30)) < 0.5).astype(np.uint8)
     boxes, inds = np.float32([[2, 3, 20, 15], [0, 0, 30, 20], [5, 5, 9, 8]]), np.array([2, 0, 2])
     names = {"roipool": roipool, "np": np, "masks": masks, "boxes": boxes, "inds": inds, "size": 7}

@@ -17,6 +17,7 @@ PROGRAMS = {
     "python": "exit 0",
     "nvidia-smi": "echo stand-in",
     "compute-sanitizer": "exit 0",
+    "ncu": "exit 0",
     "timeout": 'shift; exec "$@"',
 }
 STEPS = [
@@ -25,7 +26,10 @@ STEPS = [
     "tests",
     "verify",
     "calls",
+    "detectors",
     "bench-first",
+    "first-call",
+    "profile",
     "bench",
     "bench-float16",
     "exercise",
@@ -84,6 +88,21 @@ def test_steps_are_left_out_where_little_time_is_left(tmp_path: Path) -> None:
 def test_a_step_has_no_more_time_than_is_left(tmp_path: Path) -> None:
     _, steps = run(tmp_path, "--seconds", "700", str(tmp_path), passed=600)
     assert max(step["limit"] for step in steps if step["status"] == 0) <= 100
+
+
+def test_without_nsight_compute_nothing_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = os.environ["PATH"].split(os.pathsep)
+    without = [folder for folder in folders if not Path(folder, "ncu").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join(without))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.delitem(PROGRAMS, "ncu")
+    done, steps = run(tmp_path, str(tmp_path), "calls")
+    assert done.returncode == 0, done.stderr
+    measured = [(name, 0) for name in ("build", "calls", "detectors", "first-call")]
+    assert [(step["step"], step["status"]) for step in steps] == [*measured, ("profile", None)]
+    assert "profile is left out: there is no ncu" in done.stdout
 
 
 def test_a_step_needs_time(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The built and installed package: OpenMP, files and names."""
+"""The built and installed package: OpenMP, files, imports, and the modules that a call visits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_openmp_is_built_in() -> None:
         assert _cpu.has_openmp(), "built without OpenMP: set ROIPOOL_NO_OPENMP=1 if that is meant"
 
 
-def test_missing_openmp_is_said_once_where_a_function_was_called() -> None:
+def test_missing_openmp_is_a_warning_at_the_first_call() -> None:
     """Installers hide the build's output, so the package itself warns."""
     code = """
         import warnings
@@ -45,7 +45,7 @@ def test_missing_openmp_is_said_once_where_a_function_was_called() -> None:
     assert run_python(code).stdout == "('<string>', 'RuntimeWarning')\n"
 
 
-def test_config_tells_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_config(capsys: pytest.CaptureFixture[str]) -> None:
     roipool.show_config()
     printed = capsys.readouterr().out
     threads = f"{'yes' if _cpu.has_openmp() else 'no'}, {roipool.get_num_threads()} thread"
@@ -54,14 +54,14 @@ def test_config_tells_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(rf"^instruction set +{_cpu.instruction_set()}\b", printed, re.MULTILINE)
 
 
-def test_names() -> None:
+def test_public_names_exist() -> None:
     for name in roipool.__all__:
         assert hasattr(roipool, name)
 
 
 COMPUTING_MODULES = {"_front_ends", "_kept", "_arguments", "_boxes", "_pooling", "_request"}
 ROI_ALIGN_MODULES = COMPUTING_MODULES | {"ops.roi_align"}
-KEPT_MODULES = {"_front_ends"}
+KEPT_MODULES = {"_front_ends"}  # sizes that are lists are not kept
 TORCHVISION_MODULES = COMPUTING_MODULES | {"compat.torchvision", "compat._conventions"}
 
 
@@ -100,7 +100,7 @@ def test_import_is_light() -> None:
     assert result.stdout.strip() == "set()", result.stderr
 
 
-def test_bfloat16_needs_no_import_of_ours() -> None:
+def test_bfloat16_needs_only_ml_dtypes() -> None:
     code = """
         import ml_dtypes, numpy as np, roipool
         maps = np.ones((1, 1, 4, 4), ml_dtypes.bfloat16)

@@ -1,27 +1,18 @@
-"""Each kernel header compiles on its own."""
+"""Each kernel header compiles on its own; weights that come from no samples become taps."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
 
 import pytest
+from _support.run_cpp import COMPILER, KERNELS, run_cpp
 
-pytestmark = pytest.mark.thorough  # what does not compile fails everywhere else, too
+pytestmark = pytest.mark.thorough  # a header that does not compile fails the build, too
 
-# Those of the source tree: an installed package holds only what is read at run time.
-SOURCES = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
-KERNELS = SOURCES / "roipool" / "kernels"
 GEOMETRY = sorted(path.name for path in KERNELS.glob("*.h"))
 ENGINE = sorted(f"cpu/{path.name}" for path in (KERNELS / "cpu").glob("*.h"))
-
-# ---- A C++ compiler
-
-
-COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("c++")
 
 
 def complaints(source: str, folder: Path, *options: str) -> str:
@@ -44,7 +35,7 @@ def test_geometry_header_compiles_alone(header: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ENGINE)
 def test_engine_header_compiles_alone(file: str, tmp_path: Path) -> None:
-    python = sysconfig.get_path("include")  # of the one that looks for Ctrl-C
+    python = sysconfig.get_path("include")  # for interrupts.h
     options = ("-DROIPOOL_ENGINE=test", "-Wno-psabi", f"-I{python}")
     assert complaints(f'#include "{file}"\n', tmp_path, *options) == ""
 
@@ -67,8 +58,8 @@ struct Taps {
   int room() const { return entries; }
 };
 
-// Weights that come from no samples: a cell told twice, one that cancels out, one whose weight is 0
-// but whose derivative is not.
+// Weights that come from no samples: a cell with two taps, one whose taps cancel out, and one whose
+// weight is 0 but whose derivative is not.
 template <typename Sink>
 void integral(Sink& sink) {
   sink.begin_bin(0, 2);
@@ -103,16 +94,8 @@ int main() {
 
 
 def test_weights_without_samples_become_taps(tmp_path: Path) -> None:
-    if COMPILER is None:
-        pytest.skip("there is no C++ compiler (CXX, g++ or c++)")
-    source, program = tmp_path / "source.cpp", tmp_path / "program"
-    source.write_text(TAPPED)
-    subprocess.run(
-        [COMPILER, "-std=c++17", f"-I{KERNELS}", str(source), "-o", str(program)], check=True
-    )
-    printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
-    assert printed.splitlines() == [
+    assert run_cpp(TAPPED, tmp_path).splitlines() == [
         "4 0",
         "3 0.75 1 2, 4 1 -0.5 0.5, 6 0 0.5 0, [3, 7)",
-        "3 0.75 1 2, [3, 4)",  # what there is no room for is dropped
+        "3 0.75 1 2, [3, 4)",  # entries beyond the room are dropped
     ]

@@ -10,7 +10,13 @@ const int warps = tile_side;
 const int chunk_bins = warp_size;
 // Hits that are listed at once, bins that are described: one of each thread.
 const int at_once = warps * warp_size;
-const int most_tests = of_volumes ? 2 : 4;  // of boxes by each thread, at once
+// Boxes that each thread tests at once. With four, assemblers for compute capabilities from 10.0 on
+// spill registers of maps, too.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+const int most_tests = 2;
+#else
+const int most_tests = of_volumes ? 2 : 4;
+#endif
 const int channels_of_block = warp_size * pack;
 // From one bin's gradients to the next one's: bins and channels lie in different banks.
 const int pitch = channels_of_block + pack;

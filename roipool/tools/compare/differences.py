@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -95,16 +95,6 @@ class PartComparison:
     def to_reference(self, result: Result) -> Difference:
         """Return the difference of a successful result to the reference."""
         return self.between(result.group, self.reference_group)
-
-    def all_pairs(self) -> Iterator[tuple[Result, Result, Difference]]:
-        """Yield each pair of successful results; the tolerance is relative to the second."""
-        home = self.reference_group
-        ran = [result for result in self.results if result.error is None]
-        # In the order of the groups, so that the tolerance is relative to the second.
-        ran.sort(key=lambda r: (r.name != self.reference, r.group != home, r.group))
-        for i, against in enumerate(ran):
-            for result in ran[i + 1 :]:
-                yield result, against, self.between(result.group, against.group)
 
 
 _NO_DIFFERENCE = Difference(0.0, 0.0, 0, True)

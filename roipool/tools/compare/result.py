@@ -30,14 +30,12 @@ class Findings:
     """The result of a comparison: input, outputs, differences, and skipped implementations."""
 
     problem: Problem  # the input
-    # The sources of the input.
-    features: FeatureMap
+    features: FeatureMap  # where the input comes from
     boxes: Boxes
     parts: list[PartComparison]  # the comparison of the forward, then of gradients
     versions: dict[str, str]  # versions of the installed libraries that took part
-    # Requested engines and libraries that are not available, and the reasons.
-    absent: dict[str, str]
-    values: Values | None = None  # pooled values that the user gave, to learn what they are
+    absent: dict[str, str]  # requested engines and libraries that are missing: the reasons
+    values: Values | None = None  # pooled values that the user gave to be identified
     _identified: dict[str, tuple[list[Match], bool]] = field(default_factory=dict)
 
     @property
@@ -71,7 +69,7 @@ class Findings:
         return pair._replace(verdict=replace(pair.verdict, remark=words))
 
     def identified(self, name: str, values: Values) -> tuple[list[Match], bool]:
-        """Return what gives the values of a name; see `identify`."""
+        """Return what `identify` finds for values; it searches once for each name."""
         if name not in self._identified:
             self._identified[name] = identify(self.problem, values)
         return self._identified[name]

@@ -15,7 +15,6 @@ from roipool._gradients import published_of
 from roipool.systems import SYSTEMS, System
 from roipool.systems.boxes import PER_IMAGE
 from roipool.systems.case import Array, Case, dtypes, held_by, in_layout
-from roipool.systems.pyramids import heights
 from roipool.verification.call import FunctionCall, Results, function_of, run, to_nchw
 from roipool.verification.oracle import SLOPES, bin_value_of
 from roipool.verification.relations import Comparisons
@@ -389,11 +388,6 @@ def is_batched(name: str, batched: frozenset[str], kind: str) -> bool:
     elif name in ("levels", "offsets"):
         part = "boxes"
     return part in batched and (name != "grad_output" or kind != "forward")
-
-
-def maps_of(case: Case) -> int:
-    """Return how many maps a case's operation takes."""
-    return len(heights(case.maps.shape[2])) if SYSTEMS[case.operation].pyramid else 1
 
 
 def parts_of(value: Any) -> list[Any]:
