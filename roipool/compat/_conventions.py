@@ -192,22 +192,22 @@ def _scales_of_heights(heights: Mapping[str, int], image_shapes: Any) -> list[fl
 def warn_of_scales(
     scales: Sequence[float], shapes: Mapping[str, Sequence[int]], image_shapes: Any
 ) -> None:
-    """Warn where the widths of maps (N, C, H, W) give other scales than their heights gave.
+    """Warn where the width of the first map (N, C, H, W) gives another scale than its height.
 
     A first picture that is low and wide, and padded to whole strides, makes all later ones wrong.
+    Sides of coarser maps have few cells, and are rounded more.
     """
     _, widest = _largest_sides(image_shapes)
-    for scale, (name, (*_, width)) in zip(scales, shapes.items(), strict=True):
-        by_width = 2.0 ** round(math.log2(width / widest)) if width else scale
-        if by_width != scale:
-            warnings.warn(
-                f"the scale of {name} is {scale:g} by its height, which all later calls use, but "
-                f"{by_width:g} by its width: if the maps are padded, give `scales`, or set the "
-                "layer's attribute of this name, from the strides of the network",
-                UserWarning,
-                stacklevel=2,
-            )
-            return
+    name, (*_, width) = next(iter(shapes.items()))
+    by_width = 2.0 ** round(math.log2(width / widest)) if width else scales[0]
+    if by_width != scales[0]:
+        warnings.warn(
+            f"the scale of {name} is {scales[0]:g} by its height, which all later calls use, but "
+            f"{by_width:g} by its width: if the maps are padded, give `scales`, or set the "
+            "layer's attribute of this name, from the strides of the network",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _largest_sides(image_shapes: Any) -> tuple[int, int]:

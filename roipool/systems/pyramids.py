@@ -76,7 +76,9 @@ def tables_of_images(case: Case) -> list[Array]:
 def picture_of(case: Case) -> tuple[int, int]:
     """Return the height and width of images for which the first map has the case's scale."""
     first, *_ = heights(case.maps.shape[2])
-    return max(1, round(first / case.options["spatial_scale"])), 9
+    height = max(1, round(first / case.options["spatial_scale"]))
+    scale = 2.0 ** round(math.log2(max(first, 1) / height))  # which widths have, too
+    return height, max(1, round(case.maps.shape[3] / scale))
 
 
 # ---- Cases for the oracle: levels and scales, as each system defines them
