@@ -231,8 +231,8 @@ FRONT_ENDS = [
     Fault(
         "compat: largest picture",
         "roipool/compat/_conventions.py",
-        "largest = max(check.size_pair(name, shape)[0] for name, shape in pictures.items())",
-        "largest = min(check.size_pair(name, shape)[0] for name, shape in pictures.items())",
+        "return max(height for height, _ in sides), max(",
+        "return min(height for height, _ in sides), max(",
         "scales are derived from the smallest instead of the largest picture",
         COMPAT,
     ),
