@@ -274,14 +274,7 @@ class Family:
         tensors = self.to_operator(verb, Settings(self, ()), by_boxes, None, None, *by_arrays)
         count = len(VERBS[verb].arrays) + 1
         arguments = self.overloads[verb]._schema.arguments
-        found = (*tensors[:count], *(None,) * (len(arguments) - count))
-        if not self.is_pyramid:
-            return found
-        # Beside lists of maps, torch takes empty lists for such, too.
-        return tuple(
-            [] if argument.name in ("depth", "depth_scales") else each
-            for argument, each in zip(arguments, found, strict=True)
-        )
+        return (*tensors[:count], *(None,) * (len(arguments) - count))
 
     def to_results(self, verb: str, results: Any) -> Any:
         """Return an operator's results; the gradient of a single map is not in a list."""
