@@ -41,7 +41,8 @@ def general(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return compute(function, *args, **kwargs)
 
     monkeypatch.setattr(_calls, "_call_generally", listed)
-    monkeypatch.setattr(_calls, "result_on_host", lambda *_: None)
+    for of_host in ("result_on_host", "recorded_on_host"):
+        monkeypatch.setattr(_calls, of_host, lambda *_: None)
     monkeypatch.setattr(_calls, "_kept", {})  # none before
     monkeypatch.setattr(_library, "device", lambda tensor: nullcontext())
     for module in (_autograd, _small_calls):
