@@ -42,10 +42,10 @@ from roipool._request import (
 # An array of the call's library; the public functions' annotations say which.
 Result: TypeAlias = Any
 
-# Values of a batch that is computed and then rounded to another type: with one thread, what fits a
-# core's cache; with several, enough for each.
 _KIND = {"cuts": False}  # of calls that are kept, unless boxes are read otherwise
 
+# Values of a batch that is computed and then rounded to another type: with one thread, what fits a
+# core's cache; with several, enough for each.
 BATCH_ONE_THREAD, BATCH_SEVERAL_THREADS = 2**18, 2**21
 
 

@@ -54,7 +54,10 @@ def recorded_on_host(
     if not (args and is_grad_enabled() and kinds not in others and _is_linear(function)):
         return None
     first = args[0]
-    if not _C._any_requires_grad(*_parts(first)) or torch.autograd._profiler_enabled():
+    parts = _parts(first)
+    if not _C._any_requires_grad(*parts) or torch.autograd._profiler_enabled():
+        return None
+    if device_of_plain(*parts) != "CPU":  # here, for the sake of small calls on GPUs
         return None
     try:
         own = (as_array(_detached(first)), *[as_array(each) for each in args[1:]])
@@ -62,7 +65,7 @@ def recorded_on_host(
         done, features = _computed(function, kept, args, own, named)
     except REFUSALS:
         return None
-    tensors = dict(zip(map(id, _parts(own[0])), _parts(first), strict=True))
+    tensors = dict(zip(map(id, _parts(own[0])), parts, strict=True))
     if done is None or any(id(each) not in tensors for each in features):
         others.add(kinds)
         return None
@@ -155,9 +158,8 @@ def _gradients(
 ) -> list[Tensor]:
     """Return the gradient with respect to each of the maps of such shapes, computed at once."""
     given = map_array(HOST, gradient, False)
-    boxes, *others = [None if each is None else each.numpy() for each in regions]
-    *_, levels = others
-    own = AVERAGE.regions(boxes, others[0], shapes[0][0], given.dtype, cuts=cuts)
+    boxes, indices, levels = [None if each is None else each.numpy() for each in regions]
+    own = AVERAGE.regions(boxes, indices, shapes[0][0], given.dtype, cuts=cuts)
     results = [_cpu.empty_array(shape, given.dtype) for shape in shapes]
     ENGINE.average_backward(given, own._replace(levels=levels), pooling, results)
     return [torch.from_numpy(each) for each in results]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 import roipool
 import roipool.torch
-from roipool.torch import _autograd, _calls, _launches, _library, _small_calls
+from roipool.torch import _autograd, _calls, _launches, _library, _recorded, _small_calls
 from roipool.torch._families import FAMILIES
 from roipool.torch._kernels import KERNELS
 from roipool.torch._operators import on_device
@@ -41,11 +41,10 @@ def general(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return compute(function, *args, **kwargs)
 
     monkeypatch.setattr(_calls, "_call_generally", listed)
-    for of_host in ("result_on_host", "recorded_on_host"):
-        monkeypatch.setattr(_calls, of_host, lambda *_: None)
+    monkeypatch.setattr(_calls, "result_on_host", lambda *_: None)
     monkeypatch.setattr(_calls, "_kept", {})  # none before
     monkeypatch.setattr(_library, "device", lambda tensor: nullcontext())
-    for module in (_autograd, _small_calls):
+    for module in (_autograd, _recorded, _small_calls):
         monkeypatch.setattr(module, "device_of_plain", lambda *tensors: "CUDA")
     monkeypatch.setattr(_launches, "current_device", lambda: -1)
     monkeypatch.setattr(_launches, "current_stream", lambda gpu: 7)
