@@ -18,9 +18,10 @@ from roipool._dtypes import dtype_name
 
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange
-from cpython.pycapsule cimport PyCapsule_New
-from cpython.ref cimport Py_INCREF
-from libc.stdint cimport INT32_MAX
+from cpython.exc cimport PyErr_Clear
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_INCREF, PyObject
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.math cimport floor
 from libc.string cimport memcpy, memset, strcpy
 from libcpp.string cimport string
@@ -1350,6 +1351,7 @@ cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
 
 
 include "_launches.pxi"
+include "_tensors.pxi"
 
 
 # ---- Masks, pasted into pictures. A request is a `roipool._masks.request.Pasting`.
