@@ -173,7 +173,10 @@ def _cells_of_rounded(rules: Rules, place: Place) -> range:
         low = first + place.p * length // place.bins
         high = first - -(place.p + 1) * length // place.bins
     else:
-        bin_size = real(float(length) if length <= LARGEST_FLOAT64 else math.inf) / real(place.bins)
+        side = real(float(length) if length <= LARGEST_FLOAT64 else math.inf)
+        bin_size = side / real(place.bins)
+        if rules.edges == "short reciprocal":
+            bin_size = side * np.nextafter(real(1) / real(place.bins), real(0))
         if not np.isfinite(bin_size):
             return range(0)
         start, end = real(place.p) * bin_size, real(place.p + 1) * bin_size
