@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from _support.cases import in_planes
-from _support.pairwise import each
+from _support.loops import each
 from _support.tensors import (
     ALL_CASES,
     CASES,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from _support.cases import ALL_CASES, CASES, SIZE, OperationCase, PyramidCase, maps
 from _support.compare import assert_close, assert_same_bits
-from _support.pairwise import each
+from _support.loops import each
 
 from roipool import reference
 
