@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _support.cases import ALL_CASES, OperationCase
-from _support.pairwise import each
+from _support.loops import each
 
 from roipool._dtypes import INTEGERS
 from roipool.systems import SYSTEMS, System
