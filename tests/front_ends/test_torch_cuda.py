@@ -18,8 +18,8 @@ import torch
 from _support import emulator
 from _support.emulator import driver, memory, streams
 from _support.emulator.arithmetic import launches
+from _support.loops import each
 from _support.operators import Request, forward_request, requests
-from _support.pairwise import each
 from _support.pretended import OldStream, Pretended, TorchStream
 from _support.tensors import ALL_CASES, DTYPES, FORMATS, SIZE, TensorCase, maps
 from torch import Tensor

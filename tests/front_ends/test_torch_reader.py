@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from _support.pairwise import each
+from _support.loops import each
 from _support.tensors import DTYPES, FORMATS
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
