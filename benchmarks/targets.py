@@ -340,12 +340,12 @@ TIMED = (
 
 def runs() -> str:
     """Return when targets were measured, and on which commits."""
-    machines = {f"`{name}`": content(name).get("machine") for name in TIMED}
-    machines |= {"GPU": found["machine"] for found in gpu_results()[:1]}
+    files = [(f"`{name}`", content(name)) for name in TIMED]
+    files += [("GPU", each) for each in gpu_results()[:1]]
     found: dict[str, list[str]] = {}
-    for name, machine in machines.items():
-        if machine:
-            date, commit = machine["date"][:10], str(machine["commit"])[:12]
+    for name, each in files:
+        if "machine" in each:
+            date, commit = each["machine"]["date"][:10], str(each["machine"]["commit"])[:12]
             found.setdefault(f"on {date}, commit {commit}", []).append(name)
     return "; ".join(f"{', '.join(names)} {when}" for when, names in found.items())
 
