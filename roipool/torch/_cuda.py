@@ -15,6 +15,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
+from roipool.torch._memory import with_values
+
 ROCM = "roipool's kernels are for NVIDIA GPUs; this PyTorch is made for AMD's (ROCm)"
 
 
@@ -52,7 +54,7 @@ class Cuda:
         """Return a tensor's memory as a CuPy array; bfloat16 becomes int16."""
         import cupy
 
-        tensor = tensor.detach().resolve_neg()  # a view that is to be read with the other sign
+        tensor = with_values(tensor.detach())
         return cupy.from_dlpack(
             tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
         )

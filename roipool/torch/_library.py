@@ -27,7 +27,7 @@ from roipool.torch._autograd import call, device_of_plain, transforms_are_active
 from roipool.torch._checks import checked_numbers
 from roipool.torch._cuda import CUDA
 from roipool.torch._families import AVERAGE, AVERAGE_OF_MAPS, MAXIMUM, Settings
-from roipool.torch._memory import Bridge, check_memory, is_channels_last
+from roipool.torch._memory import Bridge, check_memory, is_channels_last, with_values
 from roipool.torch._namespace import DTYPES, tensor_dtype
 from roipool.torch._namespace import concatenate as join
 from roipool.torch._operators import on_device
@@ -178,7 +178,7 @@ def checked_later(tensor: Tensor, rule: str, name: str, limit: int, column: str 
 def host_copy(tensor: Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor's values on the host."""
     with torch._C._DisableFuncTorch():  # whose operators would wrap what they return
-        values = tensor.detach().cpu().resolve_neg()
+        values = with_values(tensor.detach().cpu())
         return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
 
 

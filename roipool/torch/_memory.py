@@ -83,7 +83,7 @@ class Host:
         """Return the memory of a CPU tensor as a NumPy array; bfloat16 becomes int16."""
         if tensor.requires_grad:
             tensor = tensor.detach()
-        tensor = tensor.resolve_neg()  # a view that is to be read with the other sign
+        tensor = with_values(tensor)
         return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
     tensor = staticmethod(torch.from_numpy)
@@ -94,6 +94,15 @@ class Host:
 
 
 HOST = Host()
+
+
+def with_values(tensor: Tensor) -> Tensor:
+    """Return a tensor whose memory holds its values.
+
+    A view may be to be read with the other sign, and zeros of torch's own may have no memory.
+    """
+    tensor = tensor.resolve_neg()
+    return tensor.clone() if tensor._is_zerotensor() else tensor
 
 
 def holds_memory(tensor: Tensor) -> bool:

@@ -176,6 +176,14 @@ def test_a_box_of_no_image_pools_nothing(cupy: ModuleType, align: Request) -> No
     assert pooled[1].any()
 
 
+def test_zeros_without_memory_are_not_read(align: Request) -> None:
+    empty = torch._efficientzerotensor(align.args[0].shape)
+    assert empty.data_ptr() == 0
+    request = align.replaced(0, empty)
+    assert as_kernel(Pretended(), align)(*align.args).all()
+    assert not as_kernel(Pretended(), request)(*request.args).any()
+
+
 def test_boxes_that_are_to_be_read_with_the_other_sign(align: Request) -> None:
     boxes = align.args[align.boxes_at]
     negative = torch.complex(torch.zeros_like(boxes), -boxes).conj().imag

@@ -94,6 +94,25 @@ def test_views_of_enough_memory_are_taken() -> None:
         assert torch.equal(found, roipool.roi_align(view.clone().contiguous(), boxes, 2))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_zeros_without_memory_are_zeros(dtype: torch.dtype) -> None:
+    """torch has such for tangents and gradients that are 0."""
+    plain, rois = torch.rand(2, 3, 6, 7).to(dtype), torch.tensor([[1, 0.5, 0.5, 3, 3]])
+    empty = torch._efficientzerotensor(plain.shape, dtype=dtype)
+    for features in (empty, plain.requires_grad_(), empty):
+        pooled = roipool.roi_align(features, rois, 2)
+        assert pooled.bool().any() == (features is plain)
+        if features is plain:
+            gradient = torch._efficientzerotensor(pooled.shape, dtype=dtype)
+            (found,) = torch.autograd.grad(pooled, plain, gradient)
+            assert not found.any()
+    of_zeros, expected = (
+        roipool.roi_align(plain, boxes, 2)
+        for boxes in (torch._efficientzerotensor((1, 5)), torch.zeros(1, 5))
+    )
+    assert torch.equal(of_zeros, expected)
+
+
 def test_maps_of_one_cell_are_not_channels_last() -> None:
     """They have both memory formats at once; results have the default format."""
     features = torch.rand(2, 3, 1, 1)
