@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 from roipool._layout import VolumeLayout, height_width, merged_shape
+from roipool.systems import SYSTEMS
 from roipool.systems.core import ONE_SCALE
 from roipool.systems.volumes import OF_VOLUMES as OF_VOLUMES
 
@@ -49,6 +50,12 @@ class OperationCase:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def row(self) -> str:
+        """The name of the variant's row in `SYSTEMS`."""
+        own = f"{self.op.forward} {self.name.split(', ')[1]}"
+        return own if own in SYSTEMS else self.op.forward
 
     @property
     def moves(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from _support.catalogue import Array
 from _support.forms import read_only
-from _support.pairwise import each
+from _support.loops import each
 from _support.run_python import ONLY_ARRAYS, run_python
 from _support.valid_calls import (
     ARGMAX,

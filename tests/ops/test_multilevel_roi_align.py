@@ -9,7 +9,7 @@ import pytest
 from _support.backends import Backend, real_dtypes_thorough_on_the_emulator
 from _support.catalogue import every_layout, in_layout
 from _support.compare import compute_type
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 from roipool import _cpu, reference
