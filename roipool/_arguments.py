@@ -333,22 +333,14 @@ def sequence(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def scales(name: str, values: Any, maps: int) -> tuple[float, ...]:
-    """Return the scale of each of several maps."""
-    return tuple([real_number(each, one) for each, one in _of_maps(name, values, maps).items()])
-
-
-def map_scales(name: str, values: Any, maps: int) -> tuple[Scale, ...]:
-    """Return the scale of each of several maps, or those of its rows and columns."""
-    return tuple([map_scale(each, one) for each, one in _of_maps(name, values, maps).items()])
-
-
-def _of_maps(name: str, values: Any, maps: int) -> dict[str, Any]:
-    """Return one value for each of several maps, by its name."""
-    named = numbered(name, values)
+def scales(
+    name: str, values: Any, maps: int, scale: Callable[[str, Any], Any] | None = None
+) -> tuple[Any, ...]:
+    """Return the scale of each of several maps; `scale` checks one, by default as a real number."""
+    named, scale = numbered(name, values), scale or real_number
     if len(named) != maps:
         raise ValueError(f"{name} must hold one number per map: got {len(named)} for {maps}")
-    return named
+    return tuple([scale(each, one) for each, one in named.items()])
 
 
 def _index(value: Any) -> int:

@@ -204,12 +204,9 @@ class Call:
         return regions
 
     def in_cells(self, regions: Regions, scales: Sequence[check.Scale]) -> Regions:
-        """Return boxes in map cells, where the rows and columns of maps have scales of their own.
-
-        Engines have one scale, then 1; `average_backward_boxes` returns gradients by image pixels.
-        """
+        """Return boxes in cells, for a scale of 1: rows and columns have scales of their own."""
         own = regions if self.verbs is None else self._owned(regions)
-        self._scales = scales, own.levels
+        self._scales = scales, own.levels  # for gradients by image pixels
         return own._replace(boxes=_boxes.scaled(own.boxes, *self._scales))
 
     def _record(

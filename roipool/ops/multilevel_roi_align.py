@@ -326,7 +326,7 @@ def _scales(
     maps: int, spatial_scales: Any
 ) -> tuple[tuple[float, ...], tuple[check.Scale, ...] | None]:
     """Return the scales of maps that engines get, and all, if rows and columns have their own."""
-    scales = check.map_scales("spatial_scales", spatial_scales, maps)
+    scales = check.scales("spatial_scales", spatial_scales, maps, check.map_scale)
     numbers = tuple([scale for scale in scales if not isinstance(scale, tuple)])
     return (numbers, None) if len(numbers) == maps else ((1.0,) * maps, scales)
 
