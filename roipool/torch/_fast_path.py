@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, get_num_threads
 
-from roipool._cpu import PreparedCall
-from roipool._request import Pooling, is_kept
+from roipool._cpu import PreparedCall, is_kept
+from roipool._request import Pooling
 from roipool.torch._families import Settings, pooling_of
 from roipool.torch._launches import BoxTensors, pooled, verb_of
 from roipool.torch._memory import is_channels_last
