@@ -233,6 +233,14 @@ def of_bins(
     return nchw_view(array) if layout == "NHWC" else array
 
 
+def weighted(values: Array, weights: Array, out: Array | None = None) -> Any:
+    """Return values times weights, in their own type."""
+    library = LIBRARY_OF[type(values)] or NUMPY
+    with np.errstate(all="ignore"):
+        own = library.astype(weights, library.dtype(values))
+        return library.xp().multiply(values, own, out)
+
+
 def with_offsets(offsets: Array, regions: Regions) -> Regions:
     """Return regions whose boxes have the offsets of their bins, NCHW, behind their corners."""
     library = LIBRARY_OF[type(offsets)] or NUMPY
@@ -293,6 +301,25 @@ def _note_pixels(name: str, array: Array) -> None:
 def swap_xy(boxes: Any) -> Any:
     """Return (K, 4) boxes with the two coordinates of each corner exchanged."""
     return (LIBRARY_OF[type(boxes)] or NUMPY).swapped_pairs(boxes)
+
+
+def scaled(numbers: Array, scales: Sequence[check.Scale], levels: Any) -> Array:
+    """Return corners, or their gradients, times the scales of (rows, columns) of each box's map.
+
+    These are the products that definitions compute, bit for bit. Offsets stay as they are.
+    """
+    xp = (LIBRARY_OF[type(numbers)] or NUMPY).xp()
+
+    def by(scale: check.Scale) -> Array:
+        rows, columns = scale if isinstance(scale, tuple) else (scale, scale)
+        corners = [numbers[:, i : i + 1] * (columns, rows)[i % 2] for i in range(4)]
+        return xp.concatenate([*corners, numbers[:, 4:]], axis=1)
+
+    with np.errstate(all="ignore"):
+        result = by(scales[0])
+        for level, scale in enumerate(scales[1:], 1):
+            result = xp.where((levels == level)[:, None], by(scale), result)
+    return result
 
 
 class Form(NamedTuple):

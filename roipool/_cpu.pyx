@@ -20,9 +20,10 @@ cimport cython
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange
 from cpython.dict cimport PyDict_Next
-from cpython.pycapsule cimport PyCapsule_New
+from cpython.exc cimport PyErr_Clear
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_INCREF, PyObject
-from libc.stdint cimport INT32_MAX
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.math cimport floor
 from libc.string cimport memcpy, memset, strcpy
 from libcpp.string cimport string
@@ -829,10 +830,11 @@ cdef double MOST_FRACTION = 10  # larger ends of all crops are a warning of the 
 
 
 def is_kept(pooling):
-    """Return whether calls with a request can be prepared: on one map, of bins in rows."""
+    """Return whether calls with a request can be prepared: on one map of one scale, by rows."""
     definition = pooling.definition
     return (definition.name not in BY_BIN and definition.group_size == (1, 1)
-            and definition.depth is None and not pooling.scales)
+            and type(definition.scale) is not tuple and definition.depth is None
+            and not pooling.scales)
 
 
 cdef class PreparedCall:
@@ -1386,6 +1388,7 @@ cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
 
 
 include "_launches.pxi"
+include "_tensors.pxi"
 
 
 # ---- Masks, pasted into pictures. A request is a `roipool._masks.request.Pasting`.

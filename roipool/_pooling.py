@@ -64,6 +64,7 @@ class Call(_cpu.OnDevice):
         "_dtype",
         "_form",
         "_given_regions",
+        "_scales",
         "engine",
         "library",
         "verbs",
@@ -77,6 +78,7 @@ class Call(_cpu.OnDevice):
     def __init__(self, form: Form = CORNERS, /, **arrays: Any) -> None:
         self._arrays, self._form, self._dtype = arrays, form, None
         self._given_regions: Regions | None = None
+        self._scales: tuple[Sequence[check.Scale], Any] | None = None
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
             if type(value) is not np.ndarray and value is not None:
@@ -112,7 +114,7 @@ class Call(_cpu.OnDevice):
         `dtype` is that of the pooled values, if the caller chooses it.
         """
         pooling = self.request(definition, output_size, layout, empty_value, rules)
-        return *self._forward_arrays(pooling, dtypes, dtype), pooling
+        return self._forward_arrays(pooling, dtypes, dtype)
 
     def request(
         self,
@@ -129,20 +131,23 @@ class Call(_cpu.OnDevice):
 
     def _forward_arrays(
         self, pooling: Pooling, dtypes: Sequence[str], dtype: Any
-    ) -> tuple[Array, Regions]:
-        """Return the features and the boxes of a forward."""
+    ) -> tuple[Array, Regions, Pooling]:
+        """Return the features, the boxes, and the request of a forward as engines take them."""
         arrays, form, definition = self._arrays, self._form, pooling.definition
         maps = check.float_array(form.features, arrays[form.features], dtypes, 4, pooling.layout)
         if dtype is not None:
             own = dtype_name(self.library.dtype(maps))
             self._dtype = numpy_dtype(check.pooled_dtype(dtype, own))
         regions = self.regions(maps.shape[0], self.library.dtype(maps))
+        if type(definition.scale) is tuple:
+            regions = self.in_cells(regions, [definition.scale])
+            pooling = pooling._replace(definition=definition._replace(scale=1.0))
         # Not a call, for the sake of small ones.
         if definition.name in POINTWISE or definition.group_size != (1, 1):
             check_sizes(form.features, maps.shape, form.size, pooling)
         if form.offsets is not None:
             regions = self._with_offsets(regions, pooling, maps.shape)
-        return maps, regions
+        return maps, regions, pooling
 
     def checked_backward(
         self,
@@ -183,6 +188,9 @@ class Call(_cpu.OnDevice):
         gradient_name = self._form.grad_output
         gradient = check.float_array(gradient_name, self._arrays[gradient_name])
         regions = self.regions(shape[0], self.library.dtype(gradient))
+        if type(definition.scale) is tuple:
+            regions = self.in_cells(regions, [definition.scale])
+            definition = definition._replace(scale=1.0)
         count, groups = regions.boxes.shape[0], definition.group_size
         size = check.grad_output(gradient_name, gradient, count, shape, layout, groups)
         pooling = Pooling(definition, size, layout, rules=rules, scales=scales)
@@ -200,6 +208,15 @@ class Call(_cpu.OnDevice):
         self._given_regions = regions
         return regions
 
+    def in_cells(self, regions: Regions, scales: Sequence[check.Scale]) -> Regions:
+        """Return boxes in map cells, where the rows and columns of maps have scales of their own.
+
+        Engines have one scale, then 1; `average_backward_boxes` returns gradients by image pixels.
+        """
+        own = regions if self.verbs is None else self._owned(regions)
+        self._scales = scales, own.levels
+        return own._replace(boxes=_boxes.scaled(own.boxes, *self._scales))
+
     def _record(
         self,
         result: Any,
@@ -208,40 +225,35 @@ class Call(_cpu.OnDevice):
         pooling: Pooling,
         shapes: Sequence[Shape4] | None = None,
         argmax: Any = None,
-        *,
-        is_maximum: bool = False,
-        returns_argmax: bool = False,
+        **kind: bool,
     ) -> None:
-        """Tell who keeps calls how this one was computed.
-
-        Others can be computed like a call for boxes as the caller gave them, in one table; on a
-        host, or of tensors, on one map, or on a GPU also on several.
-        """
-        form, arrays, own = self._form, self._arrays, self._given_regions
+        """Tell who keeps calls how this one was computed; `kind` is part of `Computed.kind`."""
+        form, arrays = self._form, self._arrays
         if self._dtype is not None or arrays.get("out") is not None:
             return
-        how = _boxes.TABLE_READERS.get(form.read)
-        is_as_given = how is not None and own is not None and regions.boxes is own.boxes
-        is_on_gpu = self._device is not None and (self.verbs is None or bool(pooling.scales))
-        is_alike = is_as_given and (is_on_gpu or (regions is own and _cpu.is_kept(pooling)))
+        how = self._how_alike(regions, pooling)
         first = form.features if shapes is None else form.grad_output
         names = (first, form.boxes, "levels")
         given = tuple([arrays[name] for name in names if arrays.get(name) is not None])
         results = (result,) if argmax is None else (result, argmax)
-        columns, of = len(form.columns), None if shapes is None else tuple(shapes)
-        kind = {**KIND, **(how or {}), "is_maximum": is_maximum, "returns_argmax": returns_argmax}
+        indices, columns = arrays.get(form.indices), len(form.columns)
+        of, kind = None if shapes is None else tuple(shapes), {**KIND, **(how or {}), **kind}
+        is_alike = how is not None
         LAST.call = Computed(
-            results,
-            given,
-            arrays.get(form.indices),
-            pooling,
-            columns,
-            of,
-            kind,
-            maps,
-            regions,
-            is_alike,
+            results, given, indices, pooling, columns, of, kind, maps, regions, is_alike
         )
+
+    def _how_alike(self, regions: Regions, pooling: Pooling) -> dict[str, bool] | None:
+        """Return how boxes are read if others can be computed like this call, else None.
+
+        They can for boxes as the caller gave them; on a host, or of tensors, on one map, or on a
+        GPU also on several.
+        """
+        own, how = self._given_regions, _boxes.TABLE_READERS.get(self._form.read)
+        if own is None or regions.boxes is not own.boxes:
+            return None
+        is_on_gpu = self._device is not None and (self.verbs is None or bool(pooling.scales))
+        return how if is_on_gpu or (regions is own and _cpu.is_kept(pooling)) else None
 
     def _as_given(self, regions: Regions, pooling: Pooling) -> tuple[Regions, dict[str, bool]]:
         """Return boxes for verbs: within the caller's table, if small calls read that.
@@ -250,14 +262,9 @@ class Call(_cpu.OnDevice):
         demand that compute it again. `cuts` is an argument of the verbs of a library with small
         calls.
         """
-        own = self._given_regions
-        if not LAST.is_asked_for or own is None or regions.boxes is not own.boxes:
-            return regions, {}
-        table, how = self._arrays[self._form.boxes], _boxes.TABLE_READERS.get(self._form.read)
-        is_on_gpu = self._device is not None and bool(pooling.scales)
-        if how is None or not (is_on_gpu or (regions is own and _cpu.is_kept(pooling))):
-            return regions, {}
-        if LIBRARY_OF[type(table)] is not self.library:
+        how = self._how_alike(regions, pooling) if LAST.is_asked_for else None
+        table: Any = self._arrays.get(self._form.boxes)
+        if how is None or LIBRARY_OF[type(table)] is not self.library:
             return regions, {}
         if tuple(table.shape[1:]) != (len(self._form.columns) + 1,):
             return regions, {}
@@ -282,7 +289,7 @@ class Call(_cpu.OnDevice):
     def masked(self, grad_output: Array, regions: Regions, pooling: Pooling) -> Array:
         """Return the gradient of pooled values before they are multiplied by the mask."""
         weights = self.mask(regions, pooling)
-        return grad_output if weights is None else weighted(grad_output, weights)
+        return grad_output if weights is None else _boxes.weighted(grad_output, weights)
 
     def _with_offsets(self, regions: Regions, pooling: Pooling, maps: Shape4) -> Regions:
         """Return boxes with the offsets of their bins, on maps of such a shape."""
@@ -303,7 +310,7 @@ class Call(_cpu.OnDevice):
             result = small_result(self._form, self._arrays, pooling)
             if result is not None:
                 return result
-        maps, regions = self._forward_arrays(pooling, dtypes, dtype)
+        maps, regions, pooling = self._forward_arrays(pooling, dtypes, dtype)
         return self.average([maps], regions, pooling)
 
     def maxima(
@@ -320,7 +327,7 @@ class Call(_cpu.OnDevice):
             result = small_result(self._form, self._arrays, pooling, **kind)
             if result is not None:
                 return result
-        maps, regions = self._forward_arrays(pooling, dtypes, dtype)
+        maps, regions, pooling = self._forward_arrays(pooling, dtypes, dtype)
         pooled, argmax = self.maximum(maps, regions, pooling, return_argmax=return_argmax)
         return (pooled, argmax) if return_argmax else pooled
 
@@ -423,9 +430,9 @@ class Call(_cpu.OnDevice):
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
     ) -> Result:
         """Average backward with respect to the boxes."""
-        if self.verbs is not None:
-            return self.verbs.average_backward_boxes(grad_output, features, regions, pooling)
-        return self.engine.average_backward_boxes(grad_output, features, regions, pooling)
+        computing = self.engine if self.verbs is None else self.verbs
+        gradient = computing.average_backward_boxes(grad_output, features, regions, pooling)
+        return gradient if self._scales is None else _boxes.scaled(gradient, *self._scales)
 
     def maximum(
         self, features: Array, regions: Regions, pooling: Pooling, *, return_argmax: bool = True
@@ -588,11 +595,3 @@ class Call(_cpu.OnDevice):
         with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
             y, x = (self.library.readable(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
-
-
-def weighted(values: Array, weights: Array, out: Array | None = None) -> Result:
-    """Return values times weights, in their own type."""
-    library = LIBRARY_OF[type(values)] or NUMPY
-    with np.errstate(all="ignore"):
-        own = library.astype(weights, library.dtype(values))
-        return library.xp().multiply(values, own, out)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from _support.backends import Backend
-from _support.pairwise import each
+from _support.loops import each
 from roipool.systems.case import LAYOUTS as LAYOUTS
 from roipool.systems.case import in_layout as in_layout
 from roipool.systems.core import OPERATIONS as OPERATIONS

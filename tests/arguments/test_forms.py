@@ -11,7 +11,7 @@ import pytest
 from _support.catalogue import DTYPES, Array
 from _support.compare import assert_same_bits
 from _support.forms import FORMS
-from _support.pairwise import each
+from _support.loops import each
 from _support.valid_calls import (
     ARGMAX,
     CALLS,

@@ -10,7 +10,7 @@ from _support import cuda_texts, emulator
 from _support.backends import Backend
 from _support.catalogue import DTYPES, Array
 from _support.compare import compute_type
-from _support.pairwise import each
+from _support.loops import each
 
 from roipool import _cpu
 from roipool._boxes import Regions

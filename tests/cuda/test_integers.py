@@ -9,7 +9,7 @@ import pytest
 from _support.backends import Backend
 from _support.cases import CASES, SHAPE, OperationCase
 from _support.compare import assert_same_bits
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 from roipool._dtypes import FLOATS, INTEGERS, allowed_dtypes

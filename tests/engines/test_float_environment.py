@@ -14,7 +14,7 @@ import pytest
 from _support.cases import CASES, IMAGES, PYRAMID_CASES, OperationCase, PyramidCase, to_layout
 from _support.catalogue import every_dtype
 from _support.floats import flushed_subnormals, is_flushing, needs_flushing
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 from roipool import _cpu

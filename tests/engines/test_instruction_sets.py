@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from _support.catalogue import VARIANTS, Array, every_dtype, every_layout
 from _support.compare import assert_close, assert_same_bits
-from _support.pairwise import each
+from _support.loops import each
 from _support.run_python import run_python
 
 import roipool

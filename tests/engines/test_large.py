@@ -15,7 +15,7 @@ import pytest
 from _support.cases import CASES, PYRAMID_CASES, OperationCase
 from _support.catalogue import DTYPES, Array, every_layout, in_layout, shape_in_layout
 from _support.compare import assert_same_bits
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 

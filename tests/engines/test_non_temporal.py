@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from _support.catalogue import every_dtype, every_layout
 from _support.compare import assert_same_bits
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 from roipool import _cpu, _settings

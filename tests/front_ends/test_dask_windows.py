@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from _support.compare import assert_same_bits
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 

@@ -24,7 +24,7 @@ from _support.cases import (
 )
 from _support.compare import assert_same_bits
 from _support.jax_programs import request_of
-from _support.pairwise import each
+from _support.loops import each
 from _support.run_python import run_python
 
 import roipool

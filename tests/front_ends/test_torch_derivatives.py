@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from _support.pairwise import each
+from _support.loops import each
 from _support.tensors import ALL_CASES as CASES
 from _support.tensors import TensorCase, maps
 from torch import Tensor

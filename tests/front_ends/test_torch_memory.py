@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from _support.pairwise import each
+from _support.loops import each
 from _support.tensors import ALL_CASES, CASES, TensorCase, maps
 from torch import Tensor
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 import roipool.torch.nn

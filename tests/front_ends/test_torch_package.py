@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from _support.pairwise import each
+from _support.loops import each
 from _support.run_python import run_python
 from _support.tensors import CASES, DTYPES, maps
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from _support.loops import each
 from _support.operators import forward_request, requests
-from _support.pairwise import each
 from _support.tensors import ALL_CASES, CASES, FORMATS, SIZE, TensorCase, maps
 from torch import Tensor
 from torch.autograd import forward_ad

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from _support.pairwise import each
+from _support.loops import each
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 

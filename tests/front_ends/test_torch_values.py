@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from _support.cases import in_planes
-from _support.pairwise import each
+from _support.loops import each
 from _support.tensors import (
     ALL_CASES,
     CASES,
@@ -78,6 +78,19 @@ def test_maps_are_not_copied(
     assert not [one for one in copies if len(one.input_shapes[0]) > 3]
     argmax = upstream.numel() * 4 if case.variant.has_argmax else 0  # which an engine returns
     assert of_numpy - argmax < upstream.numel() * upstream.element_size()
+
+
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+@every_type
+@every_format
+def test_results_have_the_memory_format_of_maps(
+    case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
+) -> None:
+    features = maps(dtype, memory_format).requires_grad_()
+    pooled = case.pool(features, case.boxes(), case.indices())
+    (gradient,) = torch.autograd.grad(pooled.sum(), features)
+    assert pooled.is_contiguous(memory_format=memory_format)
+    assert gradient.is_contiguous(memory_format=memory_format)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.variant.has_argmax], ids=str)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from _support.pairwise import each
+from _support.loops import each
 from torch import Tensor
 
 import roipool.torch

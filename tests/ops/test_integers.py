@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from _support.catalogue import VARIANTS, every_layout, in_layout, shape_in_layout
 from _support.compare import assert_same_bits
-from _support.pairwise import each
+from _support.loops import each
 from _support.valid_calls import CALLS, FEATURES
 
 import roipool

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from _support.backends import Backend, real_dtypes_thorough_on_the_emulator
 from _support.catalogue import Array, real_dtypes
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 from roipool import reference

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from _support.backends import Backend, thorough_on_the_emulator
 from _support.catalogue import Array, every_layout, half_dtypes, in_layout
-from _support.pairwise import each
+from _support.loops import each
 from _support.run_cpp import output_of_cpp
 
 import roipool

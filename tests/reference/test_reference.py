@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from _support.compare import Array, apart, assert_close, beside
 from _support.golden_data import FOLDER, goldens
-from _support.pairwise import each
+from _support.loops import each
 
 from roipool import reference
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from _support.cases import maps
 from _support.compare import assert_same_bits
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 

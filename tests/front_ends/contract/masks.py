@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from _support.compare import assert_same_bits
-from _support.pairwise import each
+from _support.loops import each
 
 import roipool
 
