@@ -451,6 +451,8 @@ def map_scale(name: str, value: Any) -> Scale:
     """Return the scale of a map, or those of its (rows, columns) where they differ."""
     if type(value) is float and abs(value) < math.inf:  # the usual one, at once
         return value
+    if not isinstance(value, (tuple, list)) and getattr(value, "ndim", 0) != 1:
+        return real_number(name, value)
     numbers = items(value, 2)
     if len(numbers) != 2:
         raise ValueError(
