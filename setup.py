@@ -404,6 +404,7 @@ extension = Extension(
     ],
     depends=[
         "roipool/_launches.pxi",
+        "roipool/_tensors.pxi",
         *(str(source) for suffix in ("h", "cpp") for source in KERNELS.rglob(f"*.{suffix}")),
     ],
     language="c++",

@@ -8,8 +8,10 @@ from typing import NamedTuple
 from harness.measured import (
     NOT_MEASURED,
     Values,
+    content,
     gpu_floors,
     gpu_ratios,
+    gpu_results,
     growth,
     number,
     ratios,
@@ -329,6 +331,27 @@ TARGETS = (
 )
 
 
+# The files with times that targets are judged by.
+TIMED = (
+    *("cpu", "out-reuse", "stress", "calls", "more", "dtypes"),
+    *("isa-avx2", "isa-avx512", "scaling"),
+)
+
+
+def runs() -> str:
+    """Return when targets were measured, and on which commits."""
+    files = [(f"`{name}`", content(name)) for name in TIMED]
+    files += [("GPU", each) for each in gpu_results()[:1]]
+    found: dict[str, list[str]] = {}
+    for name, each in files:
+        if "machine" in each:
+            date, commit = each["machine"]["date"][:10], str(each["machine"]["commit"])[:12]
+            found.setdefault(f"on {date}, commit {commit}", []).append(name)
+    return "; ".join(f"{', '.join(names)} {when}" for when, names in found.items())
+
+
 def targets() -> str:
     """Return the table of targets."""
-    return table(("target", "measured", "met", "why not"), [each.row() for each in TARGETS])
+    rows = [each.row() for each in TARGETS]
+    text = table(("target", "measured", "met", "why not"), rows)
+    return f"{text}\n\nMeasured: {runs()}."

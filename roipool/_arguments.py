@@ -10,7 +10,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from roipool._layout import (
 )
 
 Choice = TypeVar("Choice", bound=str)
+Scale: TypeAlias = float | tuple[float, float]  # of a map, or of its rows and columns
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -332,12 +333,14 @@ def sequence(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def scales(name: str, values: Any, maps: int) -> tuple[float, ...]:
-    """Return the scale of each of several maps."""
-    numbers = sequence(name, values)
-    if len(numbers) != maps:
-        raise ValueError(f"{name} must hold one number per map: got {len(numbers)} for {maps}")
-    return tuple([real_number(f"{name}[{i}]", one) for i, one in enumerate(numbers)])
+def scales(
+    name: str, values: Any, maps: int, scale: Callable[[str, Any], Any] | None = None
+) -> tuple[Any, ...]:
+    """Return the scale of each of several maps; `scale` checks one, by default as a real number."""
+    named, scale = numbered(name, values), scale or real_number
+    if len(named) != maps:
+        raise ValueError(f"{name} must hold one number per map: got {len(named)} for {maps}")
+    return tuple([scale(each, one) for each, one in named.items()])
 
 
 def _index(value: Any) -> int:
@@ -431,6 +434,29 @@ def scale_triple(name: str, value: Any) -> tuple[float, float, float]:
     """Return the scales of (depth, rows, columns) from a number or three."""
     depth, rows, columns = (real_number(name, each) for each in _triple(name, value, "numbers"))
     return depth, rows, columns
+
+
+def map_scale(name: str, value: Any) -> Scale:
+    """Return the scale of a map, or those of its (rows, columns) where they differ."""
+    if type(value) is float and abs(value) < math.inf:  # the usual one, at once
+        return value
+    if not isinstance(value, (tuple, list)) and getattr(value, "ndim", 0) != 1:
+        return real_number(name, value)
+    numbers = items(value, 2)
+    if len(numbers) != 2:
+        raise ValueError(
+            f"{name} must be one number, or two for (rows, columns), got {shown(value)}"
+        )
+    rows, columns = (real_number(name, each) for each in numbers)
+    return rows if rows == columns else (rows, columns)
+
+
+def one_scale(name: str, value: Any, reason: str) -> float:
+    """Return the scale of both axes of a map; `reason` says why there cannot be two."""
+    scale = map_scale(name, value)
+    if isinstance(scale, tuple):
+        raise ValueError(f"{name} must be equal for rows and columns, got {scale}: {reason}")
+    return scale
 
 
 def _triple(name: str, value: Any, kind: str) -> tuple[Any, Any, Any]:

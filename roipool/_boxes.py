@@ -295,6 +295,25 @@ def swap_xy(boxes: Any) -> Any:
     return (LIBRARY_OF[type(boxes)] or NUMPY).swapped_pairs(boxes)
 
 
+def scaled(numbers: Array, scales: Sequence[check.Scale], levels: Any) -> Array:
+    """Return corners, or their gradients, times the scales of (rows, columns) of each box's map.
+
+    These are the products that definitions compute, bit for bit. Offsets stay as they are.
+    """
+    xp = (LIBRARY_OF[type(numbers)] or NUMPY).xp()
+
+    def by(scale: check.Scale) -> Array:
+        rows, columns = scale if isinstance(scale, tuple) else (scale, scale)
+        corners = [numbers[:, i : i + 1] * (columns, rows)[i % 2] for i in range(4)]
+        return xp.concatenate([*corners, numbers[:, 4:]], axis=1)
+
+    with np.errstate(all="ignore"):
+        result = by(scales[0])
+        for level, scale in enumerate(scales[1:], 1):
+            result = xp.where((levels == level)[:, None], by(scale), result)
+    return result
+
+
 class Form(NamedTuple):
     """How a function names its arguments, and how it takes its boxes."""
 

@@ -116,8 +116,40 @@ class KeptLaunches:
         self, make: Callable[..., CallLaunch | None], channels_last: bool, rounds: bool
     ) -> None: ...
     def prepared(
-        self, kind: Any, gpu: int, boxes: int, shapes: tuple[Sequence[int], ...]
+        self,
+        kind: Any,
+        gpu: int,
+        boxes: int,
+        shapes: tuple[Sequence[int], ...],
+        are_nchw: bool = False,
     ) -> tuple[CallLaunch | None, tuple[int, ...]]: ...
+
+class TensorCall:
+    channels_last: bool
+    is_usual: bool
+    kind: tuple[int, ...]
+    device: int
+    boxes: int
+    columns: int
+    shapes: tuple[tuple[int, int, int, int], ...]
+    maps: tuple[int, ...]
+    regions: tuple[int, int, int]
+
+class TensorReader:
+    device_type: int
+    current_device: Callable[[], int]
+    def __init__(
+        self, kinds: tuple[type, ...], device_type: int, current_device: Callable[[], int]
+    ) -> None: ...
+    def read(
+        self,
+        maps: Any,
+        table: Any,
+        indices: Any = None,
+        levels: Any = None,
+        channels_last: bool | None = None,
+        argmax: Any = None,
+    ) -> TensorCall | None: ...
 
 def xla_cuda_handler(addresses: tuple[int, ...]) -> Any: ...
 def rounded_up(count: int) -> int: ...

@@ -16,11 +16,14 @@ import numpy as np
 
 from roipool._dtypes import dtype_name
 
+cimport cython
 cimport numpy as cnp
 from cython.parallel cimport parallel, prange
-from cpython.pycapsule cimport PyCapsule_New
-from cpython.ref cimport Py_INCREF
-from libc.stdint cimport INT32_MAX
+from cpython.dict cimport PyDict_Next
+from cpython.exc cimport PyErr_Clear
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_INCREF, PyObject
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.math cimport floor
 from libc.string cimport memcpy, memset, strcpy
 from libcpp.string cimport string
@@ -1091,82 +1094,50 @@ cdef class KeptCalls:
 
         `indices` is the array among the options, if one is allowed there.
         """
+        cdef PyObject* array = NULL
+        cdef PyObject* allowed = NULL
         if indices is not None:
-            found = without_array(args, options)
-            if found is None or found[2] is not indices:
-                return
-            args, options, _ = found
-        if prepared is not None and are_plain(args, 2) and are_plain(tuple(options.values()), 0):
-            if len(self.kept) >= MOST_KEPT:
-                self.kept.clear()
-            self.kept[args[2:], tuple(options.items())] = args[2:], options, prepared
+            allowed = <PyObject*>indices
+        plain = plain_options(args, options, &array)
+        if prepared is None or plain is None or array != allowed:
+            return
+        if len(self.kept) >= MOST_KEPT:
+            self.kept.clear()
+        self.kept[plain] = plain, prepared
 
     def prepared(self, tuple args, dict options):
-        """Return what computes calls with such options, or None."""
-        if not keeps_options or not are_plain(args, 2):
-            return None
-        named = ()
-        if options:
-            if not are_plain(tuple(options.values()), 0):
-                return None
-            named = tuple(options.items())
-        found = self.kept.get((args[2:], named))
-        if found is None:
-            return None
-        known, known_options, prepared = <tuple>found
-        cdef int at = 2
-        for one in <tuple>known:
-            if type(one) is not type(args[at]):
-                return None
-            at += 1
-        for name, one in options.items():
-            if type(one) is not type((<dict>known_options)[name]):
-                return None
-        return prepared
+        """Return what computes calls with such options, without an array among them, or None."""
+        cdef PyObject* array = NULL
+        prepared = self.found(args, options, &array)
+        return prepared if array == NULL else None
 
+    @cython.binding(False)
     def result(self, tuple args, dict options):
         """Return the result of a call, or None if it takes the general path."""
-        if len(args) < 2 or not keeps_options:
-            return None
-        prepared, indices = self.prepared(args, options), None
-        if prepared is None:
-            found = without_array(args, options)
-            if found is None:
-                return None
-            others, named, indices = <tuple>found
-            prepared = self.prepared(others, named)
+        cdef PyObject* array = NULL
+        prepared = self.found(args, options, &array)
         if prepared is None:
             return None
+        indices = None if array == NULL else <object>array
         return (<PreparedCall>prepared).result(args[0], args[1], indices)
 
-
-cdef object INDICES = object()  # stands for batch indices among the options of kept calls
-
-
-cdef tuple without_array(tuple args, dict options):
-    """Return arguments with `INDICES` for the one array behind the first two, and that array.
-
-    None if there is no such array, or more than one.
-    """
-    cdef list others = list(args)
-    cdef dict named = dict(options)
-    cdef int at
-    array = None
-    for at in range(2, len(others)):
-        if cnp.PyArray_CheckExact(others[at]):
-            if array is not None:
+    cdef found(self, tuple args, dict options, PyObject** array):
+        """Return what computes calls with such options, or None, and the array among them."""
+        cdef Py_ssize_t at
+        plain = plain_options(args, options, array) if keeps_options else None
+        found = None if plain is None else self.kept.get(plain)
+        if found is None:
+            return None
+        known, prepared = <tuple>found
+        for at in range(len(<tuple>known)):
+            if type((<tuple>known)[at]) is not type((<tuple>plain)[at]):
                 return None
-            array, others[at] = others[at], INDICES
-    for name, option in options.items():
-        if cnp.PyArray_CheckExact(option):
-            if array is not None:
-                return None
-            array, named[name] = option, INDICES
-    return None if array is None else (tuple(others), named, array)
+        return prepared
 
 
 cdef int MOST_KEPT = 256
 cdef bint keeps_options = True
+cdef object INDICES = object()  # stands for batch indices among the options of kept calls
 
 
 def keep_options(bint kept):
@@ -1175,17 +1146,38 @@ def keep_options(bint kept):
     keeps_options = kept
 
 
-cdef bint are_plain(tuple options, int first):
-    """Return whether options are None, numbers and text of Python, or plain tuples."""
-    cdef int at
-    for at in range(first, len(options)):
-        option = options[at]
-        if type(option) is tuple:
-            if not is_plain_tuple(<tuple>option):
-                return False
-        elif not (option is None or type(option) is int or type(option) is float
-                  or type(option) is bool or type(option) is str or option is INDICES):
+cdef tuple plain_options(tuple args, dict options, PyObject** array):
+    """Return the number of arguments, the options among them, and those with names.
+
+    None if one is neither None, a number or text of Python nor a plain tuple. `INDICES` stands for
+    the one array that there may be, which `array` then has.
+    """
+    cdef Py_ssize_t at, place = 0
+    cdef PyObject* name = NULL
+    cdef PyObject* option = NULL
+    cdef list plain = [len(args)]
+    for at in range(2, len(args)):
+        if not add_option(plain, args[at], array):
+            return None
+    while PyDict_Next(options, &place, &name, &option):
+        plain.append(<object>name)
+        if not add_option(plain, <object>option, array):
+            return None
+    return tuple(plain)
+
+
+cdef bint add_option(list plain, option, PyObject** array):
+    """Add an option to plain ones; return whether it is one."""
+    kind = type(option)
+    if kind is tuple:
+        if not is_plain_tuple(<tuple>option):
             return False
+    elif cnp.PyArray_CheckExact(option) and array[0] == NULL:
+        array[0] = <PyObject*>option
+        option = INDICES
+    elif not (option is None or kind is int or kind is float or kind is bool or kind is str):
+        return False
+    plain.append(option)
     return True
 
 
@@ -1350,6 +1342,7 @@ cdef convert_argmax(Operation operation, Level* level, argmax, y, x):
 
 
 include "_launches.pxi"
+include "_tensors.pxi"
 
 
 # ---- Masks, pasted into pictures. A request is a `roipool._masks.request.Pasting`.

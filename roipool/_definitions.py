@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roipool import _cpu
+from roipool._arguments import Scale
 from roipool._boxes import CORNERS, CROPS, DEFORMED, DEFORMED_BY_CLASS, ROTATED, VOLUMES, Form
 from roipool._dtypes import FLOATS, FLOATS_AND_INTEGERS
 
@@ -29,7 +30,9 @@ class Definition(NamedTuple):
     """A definition and the options that place its bins and samples."""
 
     name: str  # a row of ``kernels/definitions.h``
-    scale: float = 1.0  # multiplies box coordinates to give map cells
+    # Multiplies box coordinates to give map cells. A pair, of rows and columns, reaches no engine:
+    # see `Call.in_cells`.
+    scale: Scale = 1.0
     # Samples per bin, vertically and horizontally; 0 is adaptive.
     sampling: tuple[int, int] = (0, 0)
     # Whether cell 0 covers ``[-0.5, 0.5]`` rather than ``[0, 1]``; of crops, whether samples

@@ -36,8 +36,8 @@ _PACKAGES = {
     ("jax", "ArrayImpl"): "roipool.jax",
 }
 
-# Types whose calls are computed here, and kept: NumPy's own and those of CuPy. A cache, too.
-_computed_here: set[type] = {np.ndarray}
+# Types of arrays on a GPU whose calls are computed here, and kept: those of CuPy. A cache, too.
+_on_gpu: set[type] = set()
 
 # Libraries that trace calls: within a trace nothing can be imported.
 _TRACING = ("jax", "jaxlib", "torch")
@@ -80,12 +80,10 @@ def _by_front_end(
 
     @functools.wraps(function)
     def operation(*args: Any, **kwargs: Any) -> Any:
-        if args and type(args[0]) in _computed_here:
-            if type(args[0]) is not np.ndarray:
-                return on_gpu(args, kwargs)
+        if args and type(args[0]) is np.ndarray:
             found = kept.result(args, kwargs)
             return compute_and_keep(function, kept, args, kwargs)[0] if found is None else found
-        if args and is_pyramid_on_gpu(args[0]):
+        if args and (type(args[0]) in _on_gpu or _is_pyramid_on_gpu(args[0])):
             return on_gpu(args, kwargs)
         front_end = _front_end_among(args) or _front_end_among(kwargs.values())
         if front_end is not None:
@@ -98,12 +96,9 @@ def _by_front_end(
     return operation  # type: ignore[return-value]
 
 
-def is_pyramid_on_gpu(maps: Any) -> bool:
+def _is_pyramid_on_gpu(maps: Any) -> bool:
     """Return whether these are several of CuPy's arrays."""
-    if type(maps) not in (list, tuple) or not maps:
-        return False
-    kind = type(maps[0])
-    return kind in _computed_here and kind is not np.ndarray
+    return type(maps) in (list, tuple) and bool(maps) and type(maps[0]) in _on_gpu
 
 
 def by_front_end_of_sequences(function: Function) -> Function:
@@ -142,7 +137,7 @@ def _find(array_type: type) -> ModuleType | None:
     else:
         _by_type[array_type] = None
         if LIBRARY_OF[array_type] not in (None, NUMPY):  # nor are subclasses of NumPy's kept
-            _computed_here.add(array_type)
+            _on_gpu.add(array_type)
     return _by_type[array_type]
 
 

@@ -218,12 +218,16 @@ cdef class KeptLaunches:
     def __init__(self, make, bint channels_last, bint rounds):
         self.make, self.channels_last, self.rounds, self.kept = make, channels_last, rounds, {}
 
-    def prepared(self, kind, int gpu, wide_int boxes, tuple shapes):
-        """Return a `CallLaunch` for maps of such shapes, or None, and their sizes for it."""
-        cdef int row = 1 if self.channels_last else 2
+    def prepared(self, kind, int gpu, wide_int boxes, tuple shapes, bint are_nchw=False):
+        """Return a `CallLaunch` for maps of such shapes, or None, and their sizes for it.
+
+        `are_nchw` says that the shapes are (N, C, H, W) in any layout, as those of tensors.
+        """
+        cdef bint are_nhwc = self.channels_last and not are_nchw
+        cdef int row = 1 if are_nhwc else 2
         shape = shapes[0]
         cdef list sizes = [shape[0]]
-        channels = shape[3 if self.channels_last else 1]
+        channels = shape[3 if are_nhwc else 1]
         for shape in shapes:
             sizes.append(shape[row])
             sizes.append(shape[row + 1])

@@ -67,6 +67,7 @@ class Call:
         "_dtype",
         "_form",
         "_given_regions",
+        "_scales",
         "engine",
         "library",
         "verbs",
@@ -80,6 +81,7 @@ class Call:
     def __init__(self, form: Form = CORNERS, /, **arrays: Any) -> None:
         self._arrays, self._form, self._dtype = arrays, form, None
         self._given_regions: Regions | None = None
+        self._scales: tuple[Sequence[check.Scale], Any] | None = None
         self.library, array = NUMPY, None
         for value in arrays.values():  # here, for the sake of small calls on NumPy arrays
             if type(value) is not np.ndarray and value is not None:
@@ -130,6 +132,9 @@ class Call:
             own = dtype_name(self.library.dtype(maps))
             self._dtype = numpy_dtype(check.pooled_dtype(dtype, own))
         regions = self.regions(maps.shape[0], self.library.dtype(maps))
+        if type(definition.scale) is tuple:
+            regions = self.in_cells(regions, [definition.scale])
+            definition = definition._replace(scale=1.0)
         size = check.size_pair(form.size, output_size)
         pooling = Pooling(definition, size, layout, empty_value, rules)
         # Not a call, for the sake of small ones.
@@ -178,6 +183,9 @@ class Call:
         gradient_name = self._form.grad_output
         gradient = check.float_array(gradient_name, self._arrays[gradient_name])
         regions = self.regions(shape[0], self.library.dtype(gradient))
+        if type(definition.scale) is tuple:
+            regions = self.in_cells(regions, [definition.scale])
+            definition = definition._replace(scale=1.0)
         count, groups = regions.boxes.shape[0], definition.group_size
         size = check.grad_output(gradient_name, gradient, count, shape, layout, groups)
         pooling = Pooling(definition, size, layout, rules=rules, scales=scales)
@@ -194,6 +202,12 @@ class Call:
             regions = self._owned(regions)
         self._given_regions = regions
         return regions
+
+    def in_cells(self, regions: Regions, scales: Sequence[check.Scale]) -> Regions:
+        """Return boxes in cells, for a scale of 1: rows and columns have scales of their own."""
+        own = regions if self.verbs is None else self._owned(regions)
+        self._scales = scales, own.levels  # for gradients by image pixels
+        return own._replace(boxes=_boxes.scaled(own.boxes, *self._scales))
 
     def _record(
         self,
@@ -384,9 +398,9 @@ class Call:
         self, grad_output: Array, features: Sequence[Array], regions: Regions, pooling: Pooling
     ) -> Result:
         """Average backward with respect to the boxes."""
-        if self.verbs is not None:
-            return self.verbs.average_backward_boxes(grad_output, features, regions, pooling)
-        return self.engine.average_backward_boxes(grad_output, features, regions, pooling)
+        computing = self.engine if self.verbs is None else self.verbs
+        gradient = computing.average_backward_boxes(grad_output, features, regions, pooling)
+        return gradient if self._scales is None else _boxes.scaled(gradient, *self._scales)
 
     def maximum(
         self, features: Array, regions: Regions, pooling: Pooling, *, return_argmax: bool = True

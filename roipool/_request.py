@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class Pooling(NamedTuple):
     @property
     def map_scales(self) -> tuple[float, ...]:
         """The scale of each map."""
-        return self.scales or (self.definition.scale,)
+        return self.scales or (cast(float, self.definition.scale),)
 
 
 class Computed(NamedTuple):

@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ruff check .
 ruff format --check .
 mypy
-cython-lint roipool/_cpu.pyx roipool/_launches.pxi
+cython-lint roipool/_cpu.pyx roipool/_launches.pxi roipool/_tensors.pxi
 
 # Subjects of commits, since the rule of CONTRIBUTING.md; a shallow clone does not have them.
 rule=14d16969a44e3c4d88ac71459a8ac7423a89031a

@@ -50,7 +50,7 @@ distributions
 
 step "documentation"
 start documentation documentation
-environment user "roipool[test] @ $(echo "$work"/dist/roipool-*.whl)" --group docs --group cuda \
+environment user "roipool[test] @ file://$(echo "$work"/dist/roipool-*.whl)" --group docs --group cuda \
   "cython>=3.1" "setuptools>=77" threadpoolctl # to build a small tree
 finish documentation
 

@@ -7,7 +7,7 @@ are rounded up; each launch sets the real ones. The driver launches what CuPy ha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import cupy
@@ -57,9 +57,19 @@ FOUR_SIZES = [int] * 4  # types of a shape
 
 
 class KeptVerb:
-    """The launches of a function of the engine for one request, whatever the sizes of arrays."""
+    """The launches of a function of the engine for one request, whatever the sizes of arrays.
 
-    def __init__(self, verb: str, pooling: Pooling, argmax: np.dtype[Any] | None = None) -> None:
+    `kind_of` returns the kind of arrays from what calls give as such, if that is not a `Kind`.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        pooling: Pooling,
+        argmax: np.dtype[Any] | None = None,
+        kind_of: Callable[[Any], Kind] | None = None,
+    ) -> None:
+        self._kind_of = kind_of
         self.is_bare = verb == "maximum_backward" and needs_no_boxes(pooling)
         if self.is_bare:
             pooling = Pooling(NO_BOXES, pooling.output_size, pooling.layout)
@@ -72,10 +82,10 @@ class KeptVerb:
         self.prepared = kept.prepared
 
     def _made(
-        self, kind: Kind, gpu: int, channels: int, boxes: int, sizes: tuple[int, ...]
+        self, kind: Any, gpu: int, channels: int, boxes: int, sizes: tuple[int, ...]
     ) -> CallLaunch | None:
         """Return the launches for maps of some sizes, or None if they take the general path."""
-        dtype, table = kind
+        dtype, table = kind if self._kind_of is None else self._kind_of(kind)
         real, pooling = real_dtype(dtype), self.pooling
         extents = list(zip(sizes[1::2], sizes[2::2], strict=True))
         if (

@@ -205,7 +205,8 @@ def roi_align_backward(
         Distribute the gradient by the forward's weights: the derivative of the forward.
     """
     with Call(FORM, top_diff=top_diff, argmax_x=argmax_x, argmax_y=argmax_y, rois=rois) as call:
-        placed = Definition("caffe_roi_align", _align_scale(spatial_scale, scale_pred))
+        scale = _align_scale(spatial_scale, scale_pred)
+        placed = Definition("caffe_roi_align", scale)
         gradient, regions, pooling, shape = call.checked_backward(placed, bottom_shape)
         _check_bins(gradient, pooled_h, pooled_w)
         x = _whole_positions("argmax_x", argmax_x, gradient)
@@ -213,7 +214,7 @@ def roi_align_backward(
         if not check.flag("exact_gradient", exact_gradient):
             cells = _winning_cells(call, y, x, shape)
             gradient, cells = visits(
-                call.library, gradient, cells, regions, placed.scale, max(shape[3], 1)
+                call.library, gradient, cells, regions, scale, max(shape[3], 1)
             )
             named = pooling._replace(rules=CELLS_FROM_LOWEST_FLOAT32)
             return call.maximum_backward(gradient, cells, regions, named, shape)

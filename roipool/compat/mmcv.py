@@ -328,6 +328,8 @@ def roi_pool_backward(
         has_cells = shape[2] * shape[3] > 0  # else there is no cell 0 for skipped boxes
         if check.flag("exact_gradient", exact_gradient) or not has_cells:
             skipped = _skipped(regions.boxes, scale)
+            if check.dtype_of(cells).kind == "u":  # which has no -1
+                cells = check.cast(cells, check.INT64)
             cells = call.library.xp().where(skipped, np.int64(-1), cells)
         return call.maximum_backward(gradient, cells, regions, pooling, shape)
 

@@ -15,12 +15,12 @@ from roipool._types import AnyArray, ArrayT, Boxes, Numbers
 
 
 def definition(
-    spatial_scale: float, sampling_ratio: int | Sequence[int], gamma: float
+    spatial_scale: float | Sequence[float], sampling_ratio: int | Sequence[int], gamma: float
 ) -> Definition:
     """Return the definition with these options, checked."""
     return Definition(
         "deform_roi_pool",
-        check.real_number("spatial_scale", spatial_scale),
+        check.map_scale("spatial_scale", spatial_scale),
         check.sampling_pair("sampling_ratio", sampling_ratio),
         aligned=True,
         offset_factor=check.real_number("gamma", gamma),
@@ -33,7 +33,7 @@ def deform_roi_pool(
     rois: Boxes,
     offsets: AnyArray,
     output_size: int | Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     gamma: float = 0.1,
@@ -111,7 +111,7 @@ def deform_roi_pool_backward(
     rois: Boxes,
     offsets: AnyArray,
     input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     gamma: float = 0.1,
@@ -153,7 +153,7 @@ def deform_roi_pool_backward_rois(
     features: AnyArray,
     rois: Boxes,
     offsets: AnyArray,
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     gamma: float = 0.1,
@@ -199,7 +199,7 @@ def deform_roi_pool_backward_offsets(
     features: AnyArray,
     rois: Boxes,
     offsets: AnyArray,
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     gamma: float = 0.1,
@@ -247,7 +247,7 @@ def deform_roi_pool_backward_mask(
     features: AnyArray,
     rois: Boxes,
     offsets: AnyArray,
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     gamma: float = 0.1,

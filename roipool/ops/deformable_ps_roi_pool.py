@@ -21,7 +21,7 @@ def definition(
     """Return the definition with these options, checked."""
     return Definition(
         "deformable_ps_roi_pool",
-        check.real_number("spatial_scale", spatial_scale),
+        check.one_scale("spatial_scale", spatial_scale, "boxes are rounded before they are scaled"),
         check.sampling_pair("samples", samples, least=1),
         offset_factor=check.real_number("gamma", gamma),
         group_size=check.sampling_pair("group_size", group_size),
@@ -62,6 +62,8 @@ def deformable_ps_roi_pool(
         (i * part rows // rows, j * part columns // columns). The pooled channels are divided into
         classes of equal size, each with offsets of its own, of which 2 * q is to the right and
         2 * q + 1 down. A bin with a NaN offset is 0.
+    spatial_scale : float
+        Map cells per image pixel, for example 1/16: of rows and columns alike.
     samples : int or pair of int
         Samples per bin, (vertical, horizontal), from 1 to 32768.
     group_size : int or pair of int

@@ -12,8 +12,8 @@ from roipool import _arguments as check
 from roipool import _boxes
 from roipool._arrays import Array
 from roipool._boxes import Regions
-from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
+from roipool._errors import shown
 from roipool._front_ends import by_front_end_of_sequences
 from roipool._layout import Layout
 from roipool._levels import USUAL_SIZE, areas_of_scales, level_areas, levels_by_area
@@ -113,7 +113,7 @@ def multilevel_roi_align(
     features: Sequence[ArrayT],
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scales: Sequence[float],
+    spatial_scales: Sequence[float | Sequence[float]],
     sampling_ratio: int | Sequence[int] = 0,
     *,
     levels: Numbers | None = None,
@@ -132,8 +132,9 @@ def multilevel_roi_align(
         The maps of the pyramid, arrays of NumPy, CuPy, PyTorch, JAX or Dask: each of shape
         (N, C, H, W) or, with ``layout="NHWC"``, (N, H, W, C), with different H and W; float16,
         bfloat16, float32 or float64.
-    spatial_scales : sequence of float
-        Map cells per image pixel, for each map, for example (1/4, 1/8, 1/16, 1/32).
+    spatial_scales : sequence of float or of pairs
+        Map cells per image pixel, for each map, for example (1/4, 1/8, 1/16, 1/32); a pair has the
+        scales of (rows, columns).
     sampling_ratio : int or pair of int
         Samples per bin, (vertical, horizontal), up to 32768; 0 is adaptive: as many as the bin is
         long in map cells, rounded up.
@@ -141,7 +142,7 @@ def multilevel_roi_align(
         Shape (K,): the index in `features` of the map of each box. By default
         ``assign_levels(rois, first, last)``, where ``spatial_scales[0]`` is ``2**-first``, with
         boxes in float64 for float64 maps, otherwise in float32. Levels are then from -100 to 100,
-        and the scales must be powers of two, each half of the previous one.
+        and the scales must be powers of two, each half of the previous one, without pairs.
     aligned : bool
         Shift boxes by half a cell.
 
@@ -182,13 +183,12 @@ def multilevel_roi_align(
     ) as call:
         layout = check.layout(layout)
         maps = check.pyramid("features", check.numbered("features", features), layout)
-        placed, scales = _placed(len(maps), spatial_scales, sampling_ratio, aligned)
+        scales, pairs = _scales(len(maps), spatial_scales)
+        placed = definition(scales[0], sampling_ratio, aligned)
         size = check.size_pair("output_size", output_size)
         regions = call.regions(maps[0].shape[0], check.dtype_of(maps[0]))
-        regions, pooling = (
-            _on_levels(call, regions, levels, scales),
-            Pooling(placed, size, layout, scales=scales),
-        )
+        regions = _on_levels(call, regions, levels, scales, pairs)
+        pooling = Pooling(placed, size, layout, scales=scales)
         return call.average(maps, regions, pooling)
 
 
@@ -197,7 +197,7 @@ def multilevel_roi_align_backward(
     grad_output: ArrayT,
     rois: Boxes,
     input_shapes: Sequence[Sequence[int]],
-    spatial_scales: Sequence[float],
+    spatial_scales: Sequence[float | Sequence[float]],
     sampling_ratio: int | Sequence[int] = 0,
     *,
     levels: Numbers | None = None,
@@ -232,11 +232,12 @@ def multilevel_roi_align_backward(
         layout = check.layout(layout)
         named = check.numbered("input_shapes", input_shapes)
         shapes = check.pyramid_shapes("input_shapes", named, layout)
-        placed, scales = _placed(len(shapes), spatial_scales, sampling_ratio, aligned)
+        scales, pairs = _scales(len(shapes), spatial_scales)
+        placed = definition(scales[0], sampling_ratio, aligned)
         gradient, regions, pooling = call.checked_gradient(
             "input_shapes", shapes[0], placed, layout, scales=scales
         )
-        regions = _on_levels(call, regions, levels, scales)
+        regions = _on_levels(call, regions, levels, scales, pairs)
         return call.average_backward_of_maps(gradient, regions, pooling, shapes)
 
 
@@ -245,7 +246,7 @@ def multilevel_roi_align_backward_rois(
     grad_output: NDArray[Any],
     features: Sequence[AnyArray],
     rois: Boxes,
-    spatial_scales: Sequence[float],
+    spatial_scales: Sequence[float | Sequence[float]],
     sampling_ratio: int | Sequence[int] = ...,
     *,
     levels: Numbers | None = ...,
@@ -258,7 +259,7 @@ def multilevel_roi_align_backward_rois(
     grad_output: ArrayT,
     features: Sequence[AnyArray],
     rois: Boxes,
-    spatial_scales: Sequence[float],
+    spatial_scales: Sequence[float | Sequence[float]],
     sampling_ratio: int | Sequence[int] = ...,
     *,
     levels: Numbers | None = ...,
@@ -271,7 +272,7 @@ def multilevel_roi_align_backward_rois(
     grad_output: ArrayT,
     features: Sequence[AnyArray],
     rois: Boxes,
-    spatial_scales: Sequence[float],
+    spatial_scales: Sequence[float | Sequence[float]],
     sampling_ratio: int | Sequence[int] = 0,
     *,
     levels: Numbers | None = None,
@@ -311,28 +312,42 @@ def multilevel_roi_align_backward_rois(
     ) as call:
         layout = check.layout(layout)
         maps = check.pyramid("features", check.numbered("features", features), layout)
-        placed, scales = _placed(len(maps), spatial_scales, sampling_ratio, aligned)
+        scales, pairs = _scales(len(maps), spatial_scales)
+        placed = definition(scales[0], sampling_ratio, aligned)
         gradient, regions, pooling = call.checked_gradient(
             "features", maps[0].shape, placed, layout, scales=scales
         )
         check.same_dtype("grad_output", gradient, "features[0]", maps[0])
-        regions = _on_levels(call, regions, levels, scales)
+        regions = _on_levels(call, regions, levels, scales, pairs)
         return call.average_backward_boxes(gradient, maps, regions, pooling)
 
 
-def _placed(
-    maps: int, spatial_scales: Any, sampling_ratio: int | Sequence[int], aligned: bool
-) -> tuple[Definition, tuple[float, ...]]:
-    """Return the definition with these options, and the scale of each map, checked."""
-    scales = check.scales("spatial_scales", spatial_scales, maps)
-    return definition(scales[0], sampling_ratio, aligned), scales
+def _scales(
+    maps: int, spatial_scales: Any
+) -> tuple[tuple[float, ...], tuple[check.Scale, ...] | None]:
+    """Return the scales of maps that engines get, and all, if rows and columns have their own."""
+    scales = check.scales("spatial_scales", spatial_scales, maps, check.map_scale)
+    numbers = tuple([scale for scale in scales if not isinstance(scale, tuple)])
+    return (numbers, None) if len(numbers) == maps else ((1.0,) * maps, scales)
 
 
 def _on_levels(
-    call: Call, regions: Regions, levels: Numbers | None, scales: tuple[float, ...]
+    call: Call,
+    regions: Regions,
+    levels: Numbers | None,
+    scales: tuple[float, ...],
+    pairs: tuple[check.Scale, ...] | None,
 ) -> Regions:
-    """Return boxes with the index of each one's map."""
-    count = regions.boxes.shape[0]
+    """Return boxes with the index of each one's map, in its cells if that has a pair of scales."""
     if levels is not None:
-        return regions._replace(levels=_boxes.levels("levels", levels, count, len(scales)))
-    return regions._replace(levels=_levels_of(call, regions.boxes, areas_of_scales(scales)))
+        count = regions.boxes.shape[0]
+        numbers = _boxes.levels("levels", levels, count, len(scales))
+    elif pairs is not None:
+        raise ValueError(
+            "levels must be given where spatial_scales differ for rows and columns, for example "
+            f"by assign_levels: the area of a box is no guide there, got {shown(pairs)}"
+        )
+    else:
+        numbers = _levels_of(call, regions.boxes, areas_of_scales(scales))
+    own = regions._replace(levels=numbers)
+    return own if pairs is None else call.in_cells(own, pairs)

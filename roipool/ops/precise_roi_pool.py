@@ -16,9 +16,9 @@ from roipool._pooling import Call
 from roipool._types import AnyArray, ArrayT, Boxes, Numbers
 
 
-def definition(spatial_scale: float) -> Definition:
+def definition(spatial_scale: float | Sequence[float]) -> Definition:
     """Return the definition with this option, checked."""
-    return Definition("precise_roi_pool", check.real_number("spatial_scale", spatial_scale))
+    return Definition("precise_roi_pool", check.map_scale("spatial_scale", spatial_scale))
 
 
 @by_front_end
@@ -26,7 +26,7 @@ def precise_roi_pool(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     *,
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",
@@ -76,7 +76,7 @@ def precise_roi_pool_backward(
     grad_output: ArrayT,
     rois: Boxes,
     input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     *,
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",
@@ -103,7 +103,7 @@ def precise_roi_pool_backward_rois(
     grad_output: NDArray[Any],
     features: AnyArray,
     rois: Boxes,
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     *,
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
@@ -113,7 +113,7 @@ def precise_roi_pool_backward_rois(
     grad_output: ArrayT,
     features: AnyArray,
     rois: Boxes,
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     *,
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
@@ -123,7 +123,7 @@ def precise_roi_pool_backward_rois(
     grad_output: ArrayT,
     features: AnyArray,
     rois: Boxes,
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     *,
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",

@@ -14,7 +14,7 @@ from roipool.ops import roi_align
 
 
 def definition(
-    spatial_scale: float,
+    spatial_scale: float | Sequence[float],
     sampling_ratio: int | Sequence[int],
     aligned: bool,
     group_size: int | Sequence[int],
@@ -29,7 +29,7 @@ def ps_roi_align(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,
@@ -96,7 +96,7 @@ def ps_roi_align_backward(
     grad_output: ArrayT,
     rois: Boxes,
     input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,
@@ -132,7 +132,7 @@ def ps_roi_align_backward_rois(
     grad_output: ArrayT,
     features: ArrayT,
     rois: Boxes,
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,

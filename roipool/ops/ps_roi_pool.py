@@ -16,7 +16,7 @@ def definition(spatial_scale: float, group_size: int | Sequence[int]) -> Definit
     """Return the definition with these options, checked."""
     return Definition(
         "ps_roi_pool",
-        check.real_number("spatial_scale", spatial_scale),
+        check.one_scale("spatial_scale", spatial_scale, "boxes are rounded before they are scaled"),
         group_size=check.sampling_pair("group_size", group_size),
     )
 
@@ -46,6 +46,8 @@ def ps_roi_pool(
         Maps, an array of NumPy, CuPy, PyTorch, JAX or Dask: shape (N, C, H, W) or, with
         ``layout="NHWC"``, (N, H, W, C), where C is a multiple of the number of groups; float16,
         bfloat16, float32 or float64.
+    spatial_scale : float
+        Map cells per image pixel, for example 1/16: of rows and columns alike.
 
     Returns
     -------

@@ -23,12 +23,12 @@ RULES = MaxRules(outside_is_zero=True)
 
 
 def definition(
-    spatial_scale: float, sampling_ratio: int | Sequence[int], aligned: bool
+    spatial_scale: float | Sequence[float], sampling_ratio: int | Sequence[int], aligned: bool
 ) -> Definition:
     """Return the definition with these options, checked."""
     return Definition(
         "roi_align",
-        check.real_number("spatial_scale", spatial_scale),
+        check.map_scale("spatial_scale", spatial_scale),
         check.sampling_pair("sampling_ratio", sampling_ratio),
         check.flag("aligned", aligned),
     )
@@ -39,7 +39,7 @@ def roi_align(
     features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
@@ -55,7 +55,7 @@ def roi_align(
     features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
@@ -71,7 +71,7 @@ def roi_align(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
@@ -87,7 +87,7 @@ def roi_align(
     features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
@@ -103,7 +103,7 @@ def roi_align(
     features: NDArray[ScalarT],
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
@@ -119,7 +119,7 @@ def roi_align(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
@@ -135,7 +135,7 @@ def roi_align(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,
@@ -164,8 +164,8 @@ def roi_align(
         per image.
     output_size : int or pair of int
         Bins of the output, (rows, columns); one int sets both.
-    spatial_scale : float
-        Map cells per image pixel, for example 1/16.
+    spatial_scale : float or pair of float
+        Map cells per image pixel, for example 1/16; a pair has the scales of (rows, columns).
     sampling_ratio : int or pair of int
         Samples per bin, (vertical, horizontal), up to 32768; 0 is adaptive: as many as the bin is
         long in map cells, rounded up, but at most 2**22.
@@ -250,7 +250,7 @@ def roi_align_backward(
     grad_output: ArrayT,
     rois: Boxes,
     input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,
@@ -307,7 +307,7 @@ def roi_align_backward_rois(
     grad_output: NDArray[Any],
     features: AnyArray,
     rois: Boxes,
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
@@ -319,7 +319,7 @@ def roi_align_backward_rois(
     grad_output: ArrayT,
     features: AnyArray,
     rois: Boxes,
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     sampling_ratio: int | Sequence[int] = ...,
     *,
     aligned: bool = ...,
@@ -331,7 +331,7 @@ def roi_align_backward_rois(
     grad_output: ArrayT,
     features: AnyArray,
     rois: Boxes,
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     sampling_ratio: int | Sequence[int] = 0,
     *,
     aligned: bool = True,

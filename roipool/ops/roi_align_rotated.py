@@ -31,7 +31,7 @@ def definition(
     turn = RADIANS[check.choice("angle_unit", angle_unit, tuple(RADIANS))]
     return Definition(
         "roi_align_rotated",
-        check.real_number("spatial_scale", spatial_scale),
+        check.one_scale("spatial_scale", spatial_scale, "two would not keep angles"),
         check.sampling_pair("sampling_ratio", sampling_ratio),
         check.flag("aligned", aligned),
         -turn if check.flag("clockwise", clockwise) else turn,
@@ -70,6 +70,8 @@ def roi_align_rotated(
         `batch_indices`; or a sequence of N arrays of shape (L, 5), one for each image.
     output_size : int or pair of int
         Bins of the output, (rows, columns); one int sets both. At most 2**31 - 1 bins.
+    spatial_scale : float
+        Map cells per image pixel, for example 1/16: of rows and columns alike, to keep angles.
     sampling_ratio : int or pair of int
         Samples per bin, (along the height, along the width), up to 32768; 0 is adaptive: as many as
         the bin is long in map cells, rounded up, and no more than 2**22.

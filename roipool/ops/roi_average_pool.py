@@ -12,9 +12,9 @@ from roipool._pooling import Call
 from roipool._types import ArrayT, Boxes, Numbers
 
 
-def definition(spatial_scale: float) -> Definition:
+def definition(spatial_scale: float | Sequence[float]) -> Definition:
     """Return the definition with this option, checked."""
-    return Definition("roi_average_pool", check.real_number("spatial_scale", spatial_scale))
+    return Definition("roi_average_pool", check.map_scale("spatial_scale", spatial_scale))
 
 
 @by_front_end
@@ -22,7 +22,7 @@ def roi_average_pool(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     *,
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",
@@ -72,7 +72,7 @@ def roi_average_pool_backward(
     grad_output: ArrayT,
     rois: Boxes,
     input_shape: Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     *,
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",

@@ -20,9 +20,9 @@ from roipool._types import AnyArray, ArrayT, Boxes, Integers, Numbers, PooledDTy
 RULES = MaxRules(argmax_is_cell=True)
 
 
-def definition(spatial_scale: float) -> Definition:
+def definition(spatial_scale: float | Sequence[float]) -> Definition:
     """Return the definition with this option, checked."""
-    return Definition("roi_pool", check.real_number("spatial_scale", spatial_scale))
+    return Definition("roi_pool", check.map_scale("spatial_scale", spatial_scale))
 
 
 @overload
@@ -30,7 +30,7 @@ def roi_pool(
     features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     *,
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
@@ -43,7 +43,7 @@ def roi_pool(
     features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     *,
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
@@ -56,7 +56,7 @@ def roi_pool(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     *,
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
@@ -69,7 +69,7 @@ def roi_pool(
     features: Integers,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     *,
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
@@ -82,7 +82,7 @@ def roi_pool(
     features: NDArray[ScalarT],
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     *,
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
@@ -95,7 +95,7 @@ def roi_pool(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = ...,
+    spatial_scale: float | Sequence[float] = ...,
     *,
     batch_indices: Numbers | None = ...,
     layout: Layout = ...,
@@ -108,7 +108,7 @@ def roi_pool(
     features: ArrayT,
     rois: Boxes,
     output_size: int | Sequence[int],
-    spatial_scale: float = 1.0,
+    spatial_scale: float | Sequence[float] = 1.0,
     *,
     batch_indices: Numbers | None = None,
     layout: Layout = "NCHW",

@@ -10,7 +10,17 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from roipool.reference._inputs import Box, DType, Pair, Real, Scalar, Size, as_pair, as_real
+from roipool.reference._inputs import (
+    Box,
+    DType,
+    Pair,
+    Real,
+    Scalar,
+    Scale,
+    Size,
+    as_pair,
+    as_real,
+)
 from roipool.reference._loops import Bin, Definition, Sample
 from roipool.reference._precise_roi_pool import edges_of, means
 from roipool.reference._rules import (
@@ -163,7 +173,10 @@ def _cells_of_rounded(rules: Rules, place: Place) -> range:
         low = first + place.p * length // place.bins
         high = first - -(place.p + 1) * length // place.bins
     else:
-        bin_size = real(float(length) if length <= LARGEST_FLOAT64 else math.inf) / real(place.bins)
+        side = real(float(length) if length <= LARGEST_FLOAT64 else math.inf)
+        bin_size = side / real(place.bins)
+        if rules.edges == "short reciprocal":
+            bin_size = side * np.nextafter(real(1) / real(place.bins), real(0))
         if not np.isfinite(bin_size):
             return range(0)
         start, end = real(place.p) * bin_size, real(place.p + 1) * bin_size
@@ -329,23 +342,24 @@ def places_of(
     *,
     real: Real,
     other_real: Real | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     ratio: Sequence[int] = (0, 0),
     order: str = "caffe2",
 ) -> list[Place]:
     """The places of a bin of an upright box on the axes of rows and columns, or of a volume."""
     axes = len(box) // 2
     ends = zip(box[axes - 1 :: -1], box[: axes - 1 : -1], strict=True)  # of x, y, z in reverse
-    rest = real, other_real or real, scale
+    types = real, other_real or real
+    scales = scale if isinstance(scale, tuple) else (scale,) * axes
     return [
-        Place(first, last, number[axis], bins[axis], size[axis], *rest, ratio[axis], order)
-        for axis, (first, last) in enumerate(ends)
+        Place(*each, number[axis], bins[axis], size[axis], *types, scales[axis], ratio[axis], order)
+        for axis, each in enumerate(ends)
     ]
 
 
 def define(
     rules: Rules,
-    spatial_scale: float = 1.0,
+    spatial_scale: Scale = 1.0,
     sampling_ratio: Size = 0,
     coordinate_dtype: DType = np.float64,
     other_dtype: DType | None = None,

@@ -15,10 +15,12 @@ from roipool.reference._inputs import (
     DType,
     Floats,
     Pair,
+    Scale,
     Size,
     as_boxes,
     as_pair,
     as_real,
+    as_scales,
     from_nchw,
     shape_nchw,
     to_nchw,
@@ -33,7 +35,8 @@ class _MovedBins(MovedBins):
 
     def motion(self, bins: Pair, size: Pair) -> Motion:
         """Return how samples move with the numbers of their box."""
-        real, scale = self.real, float(self.real(self.scale))
+        real = self.real
+        down, across = (float(real(scale)) for scale in as_scales(self.scale))
 
         def moves(
             box: Box, ph: int, pw: int, found: Bin, sample: Sample
@@ -43,13 +46,12 @@ class _MovedBins(MovedBins):
             offset_y, offset_x = self.offset(box, bins, ph, pw)
             y = (ph + (sample.number // grid_w + 0.5) / grid_h) / bins[0] + self.gamma * offset_y
             x = (pw + (sample.number % grid_w + 0.5) / grid_w) / bins[1] + self.gamma * offset_x
-            yield 0.0, (1 - x) * scale
-            yield (1 - y) * scale, 0.0
-            yield 0.0, x * scale
-            yield y * scale, 0.0
-            length_x, length_y = (
-                float(real(last) - real(first)) * scale for first, last in ((x1, x2), (y1, y2))
-            )
+            yield 0.0, (1 - x) * across
+            yield (1 - y) * down, 0.0
+            yield 0.0, x * across
+            yield y * down, 0.0
+            length_x = float(real(x2) - real(x1)) * across
+            length_y = float(real(y2) - real(y1)) * down
             for number in range(math.prod(bins)):
                 yield 0.0, self.gamma * length_x if number == bin_number else 0.0
             for number in range(math.prod(bins)):
@@ -66,7 +68,7 @@ class DeformRoiPool(BoxPooling):
     """
 
     offsets: Array
-    spatial_scale: float = 1.0
+    spatial_scale: Scale = 1.0
     sampling_ratio: Size = 0
     _: KW_ONLY
     gamma: float = 0.1

@@ -19,6 +19,7 @@ from roipool.reference._inputs import (
     as_boxes,
     as_pair,
     as_real,
+    as_scales,
     from_nchw,
     shape_nchw,
     to_nchw,
@@ -75,9 +76,9 @@ def _motion(options: MovedBins) -> Callable[[Pair, Pair], Motion]:
             box: Box, ph: int, pw: int, found: Bin, sample: Sample
         ) -> list[tuple[float, float]]:
             x1, y1, x2, y2, *_ = box
-            width, height = (
-                float(side_of(options.rules, *ends, options.scale, options.real).length)
-                for ends in ((x1, x2), (y1, y2))
+            height, width = (
+                float(side_of(options.rules, *ends, scale, options.real).length)
+                for ends, scale in zip(((y1, y2), (x1, x2)), as_scales(options.scale), strict=True)
             )
             moved, own = [(0.0, 0.0)] * (4 + 2 * count), 4 + ph * bins[1] + pw
             moved[own] = 0.0, options.gamma * width

@@ -113,6 +113,7 @@ class GardenCrop(BoxPooling):
 class MultilevelGardenCrop(AveragesOfPyramid):
     """As ``compat.model_garden.multilevel_crop_and_resize``, slowly, for boxes with levels."""
 
+    spatial_scales: Sequence[float]
     _: KW_ONLY
     sample_offset: float
 

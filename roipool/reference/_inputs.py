@@ -15,6 +15,7 @@ Array: TypeAlias = npt.ArrayLike
 DType: TypeAlias = npt.DTypeLike
 Rois: TypeAlias = Array | Sequence[Array]
 Size: TypeAlias = int | Sequence[int]  # one number for all axes, or (vertical, horizontal)
+Scale: TypeAlias = float | tuple[float, float]  # one number for both axes, or (rows, columns)
 Pair: TypeAlias = tuple[int, int]
 Box: TypeAlias = tuple[float, ...]
 Boxes: TypeAlias = list[tuple[int, Box]]  # (image, box) of every region
@@ -31,6 +32,10 @@ def by_axis(value: Size, axes: int) -> tuple[int, ...]:
 def as_pair(value: Size) -> Pair:
     vertical, horizontal = by_axis(value, 2)
     return vertical, horizontal
+
+
+def as_scales(value: Scale) -> tuple[float, float]:
+    return value if isinstance(value, tuple) else (value, value)
 
 
 def as_real(coordinate_dtype: DType) -> Real:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roipool.reference._bins import by_rules, crossed, line_of, places_of
-from roipool.reference._inputs import Box, Boxes, Floats, Pair, Real
+from roipool.reference._inputs import Box, Boxes, Floats, Pair, Real, Scale
 from roipool.reference._loops import Bin, Definition
 from roipool.reference._rules import Rules
 
@@ -17,7 +17,7 @@ class MovedBins(NamedTuple):
     """The options of a call; `gamma` multiplies offsets, and `order` is one of `POSITIONS`."""
 
     rules: Rules
-    scale: float
+    scale: Scale
     ratio: Pair
     gamma: float
     real: Real

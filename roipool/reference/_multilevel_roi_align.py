@@ -15,6 +15,7 @@ from roipool.reference._inputs import (
     Floats,
     Integers,
     Pair,
+    Scale,
     Size,
     as_boxes,
     as_pair,
@@ -50,7 +51,7 @@ def assign_levels(
 class BoxesOfPyramid(BoxPooling):
     """Boxes of several maps, each with the level of its own; a box of no map is 0."""
 
-    spatial_scales: Sequence[float]
+    spatial_scales: Sequence[Scale]
     _: KW_ONLY
     levels: Array
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from roipool.reference._bins import Line, Place, by_rules, crossed, line_of, places_of
-from roipool.reference._inputs import Array, Box, DType, Pair, Size, as_pair, as_real, by_axis
+from roipool.reference._inputs import (
+    Array,
+    Box,
+    DType,
+    Pair,
+    Scale,
+    Size,
+    as_pair,
+    as_real,
+    by_axis,
+)
 from roipool.reference._loops import Averages, Bin, Maxima
 from roipool.reference._roi_align_rotated import TurnedBox
 from roipool.reference._rules import Rules
@@ -25,8 +35,8 @@ class BoxOnMap(NamedTuple):
     output_size: Size
     # Rows and columns of the map, or planes, rows and columns of the volume.
     map_size: Sequence[int]
-    # As for `roi_align`; for volumes one number each, for all axes.
-    spatial_scale: float = 1.0
+    # As for `roi_align`; for volumes and rotated boxes one number each, for all axes.
+    spatial_scale: Scale = 1.0
     sampling_ratio: Size = 0
     coordinate_dtype: DType = np.float64
 
@@ -56,7 +66,7 @@ class BoxOnMap(NamedTuple):
                 self.box,
                 as_pair(self.output_size),
                 as_pair(self.map_size),
-                self.spatial_scale,
+                cast(float, self.spatial_scale),
                 as_pair(self.sampling_ratio),
                 as_real(self.coordinate_dtype),
             )

@@ -18,9 +18,11 @@ from roipool.reference._inputs import (
     Floats,
     Pair,
     Real,
+    Scale,
     Size,
     as_pair,
     as_real,
+    as_scales,
     to_nchw,
 )
 from roipool.reference._loops import EMPTY, Averages, Bin, Definition, Sample, slope_of
@@ -84,14 +86,14 @@ def _products(rows: dict[int, Fraction], columns: dict[int, Fraction]) -> list[P
     ]
 
 
-def _define(scale: float, dtype: DType) -> Callable[[Pair, Pair], Definition]:
+def _define(scale: Scale, dtype: DType) -> Callable[[Pair, Pair], Definition]:
     """Each bin is one sample, of all the cells that contribute to it."""
-    real = as_real(dtype)
+    real, (down, across) = as_real(dtype), as_scales(scale)
 
     def of_maps(bins: Pair, size: Pair) -> Definition:
         def definition(box: Box, ph: int, pw: int) -> Bin:
-            rows = edges_of(box[1], box[3], ph, bins[0], scale, real)
-            columns = edges_of(box[0], box[2], pw, bins[1], scale, real)
+            rows = edges_of(box[1], box[3], ph, bins[0], down, real)
+            columns = edges_of(box[0], box[2], pw, bins[1], across, real)
             if rows is None or columns is None:
                 return EMPTY
             pixels = _products(means(rows, size[0]), means(columns, size[1]))
@@ -110,7 +112,7 @@ class PreciseRoiPool(BoxPooling):
     2018, equation 3.
     """
 
-    spatial_scale: float = 1.0
+    spatial_scale: Scale = 1.0
 
     @property
     def averages(self) -> Averages:
@@ -132,25 +134,25 @@ class PreciseRoiPool(BoxPooling):
         """
         planes, upstream = to_nchw(features, self.layout), to_nchw(grad_output, self.layout)
         bins, (height, width) = as_pair(upstream.shape[2:]), as_pair(planes.shape[2:])
-        real = as_real(self.coordinate_dtype)
+        real, scales = as_real(self.coordinate_dtype), as_scales(self.spatial_scale)
         boxes = self.averages.boxes(len(planes))
         grad = np.zeros((len(boxes), 4))
         for k, n, ph, pw, found in self.averages.every_bin(boxes, bins, (height, width)):
             if not found.samples:
                 continue
             x1, y1, x2, y2 = boxes[k][1]
-            rows = edges_of(y1, y2, ph, bins[0], self.spatial_scale, real)
-            columns = edges_of(x1, x2, pw, bins[1], self.spatial_scale, real)
+            rows = edges_of(y1, y2, ph, bins[0], scales[0], real)
+            columns = edges_of(x1, x2, pw, bins[1], scales[1], real)
             assert rows is not None
             assert columns is not None
             down, across = means(rows, height), means(columns, width)
-            step = upstream[k, :, ph, pw] * float(real(self.spatial_scale))
+            by_row, by_column = (upstream[k, :, ph, pw] * float(real(scale)) for scale in scales)
             for edge, slopes in enumerate(_slopes(columns, width)):
-                slope = slope_of(step, planes[n], _products(down, slopes))
+                slope = slope_of(by_column, planes[n], _products(down, slopes))
                 share = (pw + edge) / bins[1]
                 grad[k] += slope * np.array([1 - share, 0, share, 0])
             for edge, slopes in enumerate(_slopes(rows, height)):
-                slope = slope_of(step, planes[n], _products(slopes, across))
+                slope = slope_of(by_row, planes[n], _products(slopes, across))
                 share = (ph + edge) / bins[0]
                 grad[k] += slope * np.array([0, 1 - share, 0, share])
         return grad

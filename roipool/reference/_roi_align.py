@@ -17,9 +17,11 @@ from roipool.reference._inputs import (
     DType,
     Floats,
     Pair,
+    Scale,
     Size,
     as_pair,
     as_real,
+    as_scales,
 )
 from roipool.reference._loops import Averages, Bin, BinLoops, Maxima, Motion, Sample, Slopes
 from roipool.reference._rules import (
@@ -44,7 +46,7 @@ class RoiAlign(BoxPooling):
     otherwise they are 0. There may be groups of bins: see :func:`roipool.ps_roi_align`.
     """
 
-    spatial_scale: float = 1.0
+    spatial_scale: Scale = 1.0
     sampling_ratio: Size = 0
     _: KW_ONLY
     aligned: bool = True
@@ -107,18 +109,19 @@ class RoiAlign(BoxPooling):
         def moves(
             box: Box, ph: int, pw: int, found: Bin, sample: Sample
         ) -> Iterator[tuple[float, float]]:
-            scale = float(real(self.spatial_scale))  # of 0: no sample moves, whatever it reads
             (grid_h, grid_w), (x1, y1, x2, y2) = found.grid, box
+            scales = as_scales(self.spatial_scale)
             held_h, held_w = (
-                side_of(rules, *ends, self.spatial_scale, real).is_held
-                for ends in ((y1, y2), (x1, x2))
+                side_of(rules, *ends, scale, real).is_held
+                for ends, scale in zip(((y1, y2), (x1, x2)), scales, strict=True)
             )
+            down, across = (float(real(scale)) for scale in scales)  # of 0: no sample moves
             y_first, y_last = share_of(sample.number // grid_w, grid_h, ph, bins[0], held_h)
             x_first, x_last = share_of(sample.number % grid_w, grid_w, pw, bins[1], held_w)
-            yield 0.0, x_first * scale
-            yield y_first * scale, 0.0
-            yield 0.0, x_last * scale
-            yield y_last * scale, 0.0
+            yield 0.0, x_first * across
+            yield y_first * down, 0.0
+            yield 0.0, x_last * across
+            yield y_last * down, 0.0
 
         return moves
 

@@ -14,6 +14,7 @@ from roipool.reference._inputs import (
     Array,
     DType,
     Floats,
+    Scale,
     Size,
     as_pair,
     as_real,
@@ -39,7 +40,7 @@ class RoiPool(BoxPooling):
     :func:`roipool.ps_roi_pool`.
     """
 
-    spatial_scale: float = 1.0
+    spatial_scale: Scale = 1.0
     _: KW_ONLY
     group_size: Size = 1
     rules: Rules = ROI_POOL
@@ -107,7 +108,7 @@ class RoiAveragePool(BoxPooling):
     The edges of bins are computed in `edge_dtype`, by default `coordinate_dtype`.
     """
 
-    spatial_scale: float = 1.0
+    spatial_scale: Scale = 1.0
     _: KW_ONLY
     edge_dtype: DType | None = None
     group_size: Size = 1

@@ -135,6 +135,8 @@ COUNTS: dict[str, Callable[[float], int] | int] = {
 EDGES: dict[str, tuple[Callable[[Any], int], Callable[[Any], int]]] = {
     "floor and ceil": (math.floor, math.ceil),
     "exact floor and ceil": (math.floor, math.ceil),  # of boxes of whole cells, in integers
+    # The length of a bin is the box's times a reciprocal, which is one rounding too short.
+    "short reciprocal": (math.floor, math.ceil),
     "floor and floor": (math.floor, math.floor),
     "nearest": (_half_up, _half_up),
 }

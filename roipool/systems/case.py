@@ -67,6 +67,12 @@ class Case:
         return self.rois[:, 0].astype(np.int64)
 
     @property
+    def scale(self) -> float | tuple[float, float]:
+        """The scale of maps or, where an option gives their ratio, those of rows and columns."""
+        scale, ratio = (self.options.get(name, 1.0) for name in ("spatial_scale", "scale_ratio"))
+        return scale if ratio == 1 else (ratio * scale, scale)
+
+    @property
     def channel_group(self) -> int:
         """How many channels belong together: see `channel_group`."""
         return channel_group(self.options)

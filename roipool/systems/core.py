@@ -49,6 +49,9 @@ _ASKED = {
     "roi_align max": {"operation": "roi_align", "mode": "max"},
     "crop_and_resize": {"operation": "crop_and_resize"},
 }
+# Operations with one scale: boxes of maps that are turned, or rounded before they are scaled; crops
+# have none.
+ONE_SCALE = {"roi_align_rotated", "ps_roi_pool", "deformable_ps_roi_pool", "crop_and_resize"}
 # In float64 the last bit of a sine or cosine may differ from the oracle's.
 _EXCEPTIONS: dict[str, dict[str, Any]] = {
     "roi_align_rotated": {"without_oracle": ("float64",)},
@@ -128,13 +131,21 @@ def shown_name(row: str) -> str:
     return f"{name}[{mode}]" if mode else name
 
 
+def _scale_ratio(op: Op) -> tuple[str, ...]:
+    """Return the option that stands for a scale of rows, where it may differ from that of columns.
+
+    In a call, `Case.scale` is then both.
+    """
+    return () if op.forward in ONE_SCALE else ("scale_ratio",)
+
+
 def _row(name: str, op: Op, variant: Variant) -> System:
     return System(
         op.forward,
         op.backward,
         (variant.by_boxes and op.backward_boxes) or "",
         op.backward_offsets or "",
-        options=(*op.placing, *filter(None, (op.filling,))),
+        options=(*op.placing, *_scale_ratio(op), *filter(None, (op.filling,))),
         pairs=bool({"sampling_ratio", "samples"} & {*op.placing}),
         fixed={**variant.options, **({"return_argmax": True} if variant.has_argmax else {})},
         returns=("pooled", "argmax") if variant.has_argmax else ("pooled",),
@@ -163,7 +174,7 @@ _PYRAMID = System(
     "multilevel_roi_align",
     "multilevel_roi_align_backward",
     "multilevel_roi_align_backward_rois",
-    options=("spatial_scale", "sampling_ratio", "aligned", "by_size"),
+    options=("spatial_scale", "scale_ratio", "sampling_ratio", "aligned", "by_size"),
     scales="above 0",
     pairs=True,
     samples="grid",

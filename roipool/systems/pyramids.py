@@ -51,13 +51,17 @@ def by_name(values: Sequence[Any]) -> dict[str, Any]:
 # ---- Arguments
 
 
-def scales_of(case: Case) -> list[float]:
-    """Return the scale of each map, each half of the previous."""
+def scales_of(case: Case) -> list[Any]:
+    """Return the scale of each map, or those of its axes, each half of the previous."""
     count = len(heights(case.maps.shape[2]))
-    first = case.options["spatial_scale"]
+    first = case.scale
     if case.options.get("by_size"):  # levels are counted from powers of two only
-        first = 2.0 ** round(math.log2(first))
-    return [first / 2**level for level in range(count)]
+        first = 2.0 ** round(math.log2(case.options["spatial_scale"]))
+    every = range(count)
+    if isinstance(first, tuple):
+        rows, columns = first
+        return [(rows / 2**level, columns / 2**level) for level in every]
+    return [first / 2**level for level in every]
 
 
 def given_levels(case: Case) -> NDArray[np.int64]:

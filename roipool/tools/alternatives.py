@@ -273,6 +273,10 @@ ALTERNATIVES: tuple[Alternative, ...] = (
          "edges of bins are rounded numbers"),
     _one("edges", "exact floor and ceil", "computes the edges of bins in integers",
          "edges of bins are exact"),
+    _one("edges", "short reciprocal", "divides by a reciprocal that is one rounding short", "",
+         Mistake("cells", "reciprocal one rounding short",
+                 "divides by a reciprocal that is one rounding short, as -ffast-math does: "
+                 "edges of bins on whole cells come out a cell low")),
     _one("edges", "floor and floor", "rounds the end of a bin down", "",
          Mistake("cells", "end of bins floored",
                  "rounds the end of a bin down instead of up")),

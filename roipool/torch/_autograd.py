@@ -39,10 +39,9 @@ from torch.autograd import forward_ad
 from roipool._errors import with_name
 from roipool.torch import _batching
 from roipool.torch._families import FAMILIES, Family, Settings
-from roipool.torch._memory import are_channels_last
+from roipool.torch._memory import PLAIN, are_channels_last
 from roipool.torch._operators import LIBRARY, forward_mode_computed
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)
 SHAPE = operator.attrgetter("shape")
 
 

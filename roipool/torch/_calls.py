@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,8 +17,9 @@ from roipool._request import LAST
 from roipool.torch._core import check_formats_of_pictures, checked_arguments, is_of_core
 from roipool.torch._families import PUBLIC
 from roipool.torch._host_calls import is_watched, result_on_host
+from roipool.torch._memory import PLAIN
 from roipool.torch._recorded import recorded_on_host
-from roipool.torch._small_calls import small_call
+from roipool.torch._small_calls import small_call, small_call_on_gpu
 
 Function = Callable[..., Any]
 
@@ -27,10 +29,12 @@ class _Kept(NamedTuple):
 
     arrays: KeptCalls
     tensors: SmallCalls
+    on_gpu: SmallCalls
     others: set[tuple[Any, ...]]  # types of arguments of calls that are not recorded as arrays
 
 
 _kept: dict[Function, _Kept] = {}
+is_on_gpu = operator.attrgetter("is_cuda")
 
 
 def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -44,7 +48,15 @@ def call(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     found = _kept.get(function)
     if found is None:
         found = _kept.setdefault(function, _kept_of(function))
-    result = result_on_host(function, found.arrays, args, kwargs)
+    first: Any = args[0] if args else None
+    if type(first) in (list, tuple) and first:
+        first = first[0]
+    is_plain = type(first) in PLAIN
+    if is_plain and is_on_gpu(first):
+        return found.on_gpu(args, kwargs)
+    result = None
+    if not (is_plain and first.requires_grad and torch.is_grad_enabled()):
+        result = result_on_host(function, found.arrays, args, kwargs)
     if result is None:
         result = recorded_on_host(function, found.arrays, found.others, args, kwargs)
     return found.tensors(args, kwargs) if result is None else result
@@ -56,7 +68,10 @@ def _kept_of(function: Function) -> _Kept:
     def general(*args: Any, **kwargs: Any) -> Any:
         return _call_generally(function, *args, **kwargs)
 
-    return _Kept(KeptCalls(), SmallCalls(function, general, small_call), set())
+    tensors, on_gpu = (
+        SmallCalls(function, general, prepare) for prepare in (small_call, small_call_on_gpu)
+    )
+    return _Kept(KeptCalls(), tensors, on_gpu, set())
 
 
 def _call_generally(function: Function, /, *args: Any, **kwargs: Any) -> Any:

@@ -64,11 +64,6 @@ def result_on_host(
     function: Callable[..., Any], kept: KeptCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Return the result of a public function, or None if tensors are to be computed as such."""
-    first: Any = args[0] if args else None
-    if type(first) in (list, tuple) and first:
-        first = first[0]
-    if type(first) is Tensor and (not first.is_cpu or (first.requires_grad and is_grad_enabled())):
-        return None  # here, for the sake of small calls of those
     if torch.autograd._profiler_enabled() or kwargs.get("out") is not None:
         return None  # a profile shows operators; an `out` is an error of tensors
     try:

@@ -2,77 +2,33 @@
 
 As ``roipool._cuda.kept`` does for arrays, on torch's current stream and with torch's memory. Each
 function has the arguments of the one of the same name in ``_kernels``, and returns None for a call
-that needs the general path.
+that needs the general path. All calls need it before torch 2.10, which has no functions of C that
+describe tensors.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from roipool._request import Pooling
+from roipool._cpu import TensorCall, TensorReader
 from roipool.torch._cuda import CUDA
 from roipool.torch._families import Family, Settings, pooling_of
-from roipool.torch._memory import CHANNELS_LAST, are_channels_last, empty_maps
+from roipool.torch._memory import ON_CUDA, PLAIN, empty_maps
 
-# NumPy's types of maps, and of the numbers beside them.
-MAPS: dict[torch.dtype, Any] = {
-    torch.float16: np.dtype(np.float16),
-    torch.bfloat16: np.dtype(np.int16),
-    torch.float32: np.dtype(np.float32),
-    torch.float64: np.dtype(np.float64),
-}
-NUMBERS: dict[torch.dtype, Any] = {
-    torch.float32: np.dtype(np.float32),
-    torch.float64: np.dtype(np.float64),
-    torch.int32: np.dtype(np.int32),
-    torch.int64: np.dtype(np.int64),
-}
 ARGMAX = torch.int32  # of small calls
 
+# Return the current GPU's number, and the driver's handle of torch's current stream on a GPU. A
+# torch without CUDA has neither of them.
+current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
+current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
-class BoxTensors(NamedTuple):
-    """The boxes of a call: a table with batch indices, or columns of one and the indices."""
-
-    table: Tensor  # the boxes
-    # Their batch indices, if they are not in the table's first column; the number of each box's map
-    # in a pyramid.
-    indices: Tensor | None
-    levels: Tensor | None
-    cuts: bool  # whether batch indices are cut to whole numbers
-
-    def kind(self, maps: torch.dtype, gpu: int, columns: int) -> Any:
-        """Return how they lie, if kernels read them so beside maps of a type on a GPU, or None."""
-        table, indices, levels, cuts = self
-        shape = table.shape
-        if len(shape) != 2 or shape[1] != columns + (indices is None) or not shape[0]:
-            return None
-        images = table if indices is None else indices
-        if table.dtype not in NUMBERS or images.dtype not in NUMBERS:
-            return None
-        if indices is not None and indices.shape != shape[:1]:
-            return None
-        if levels is not None and not (
-            levels.dtype is torch.int64 and levels.shape == shape[:1] and levels.is_contiguous()
-        ):
-            return None
-        for each in (table, indices, levels):
-            if each is not None and not (each.get_device() == gpu and is_readable(each)):
-                return None
-        return kind_of(maps, table.dtype, table.stride(), images.dtype, images.stride(0), cuts)
-
-    def addresses(self) -> tuple[int, int, int]:
-        """Return the addresses of boxes, indices and levels."""
-        table, indices, levels, _ = self
-        address, of_levels = table.data_ptr(), 0 if levels is None else levels.data_ptr()
-        if indices is None:
-            return address + table.element_size(), address, of_levels
-        return address, indices.data_ptr(), of_levels
+READER = TensorReader(PLAIN, ON_CUDA, current_device)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -82,36 +38,30 @@ def kept_verb(
     placing: tuple[Any, ...],
     size: tuple[int, int],
     filling: float,
+    cuts: bool,
     last: bool,
     argmax: torch.dtype | None = None,
 ) -> Any:
     """Return the launches of a verb, for a request in parts: a hash of the whole takes longer."""
-    return verb_of(verb, pooling_of(family, placing, size, filling, last), argmax)
-
-
-def verb_of(verb: str, pooling: Pooling, argmax: torch.dtype | None = None) -> Any:
-    """Return the launches of a verb."""
     CUDA.engine()  # an error of it says what is missing
     from roipool._cuda.kept import KeptVerb
 
-    return KeptVerb(verb, pooling, None if argmax is None else NUMBERS[argmax])
+    pooling = pooling_of(family, placing, size, filling, last)
+    own = None if argmax is None else np.dtype(str(argmax).removeprefix("torch."))
+    return KeptVerb(verb, pooling, own, functools.partial(kind_of, cuts))
 
 
-@functools.lru_cache(maxsize=1024)
-def kind_of(
-    maps: torch.dtype,
-    boxes: torch.dtype,
-    strides: tuple[int, int],
-    images: torch.dtype,
-    image_stride: int,
-    cuts: bool,
-) -> Any:
-    """Return how the arrays of a call lie; strides are counted in elements."""
+def kind_of(cuts: bool, kind: tuple[int, ...]) -> Any:
+    """Return how the arrays of a call lie that a `TensorReader` has read."""
     from roipool._cuda.kept import BoxLayout
 
-    own, step = NUMBERS[boxes], NUMBERS[images].itemsize * image_stride
-    at = strides[0] * own.itemsize, strides[1] * own.itemsize
-    return MAPS[maps], BoxLayout(own, NUMBERS[images], at, step, cuts)
+    maps, boxes, images = (dtype_of(*kind[at : at + 2]) for at in (0, 2, 6))
+    return maps, BoxLayout(boxes, images, (kind[4], kind[5]), kind[8], cuts)
+
+
+def dtype_of(code: int, bits: int) -> np.dtype[Any]:
+    """Return NumPy's type for one of DLPack's; int16 for bfloat16."""
+    return np.dtype(f"{'f' if code == 2 else 'i'}{bits // 8}")
 
 
 def average(
@@ -122,39 +72,31 @@ def average(
     *maps: Tensor,
 ) -> Tensor | None:
     """Pool maps by an average."""
-    family, placing, size, filling, *_, cuts = settings
-    last = are_channels_last(maps)
-    verb = kept_verb("average", family, placing, size, filling, last)
-    return pooled(verb, BoxTensors(boxes, indices, levels, cuts), maps)
-
-
-def pooled(verb: Any, boxes: BoxTensors, maps: Sequence[Tensor]) -> Tensor | None:
-    """Pool maps by the launches of an average, for their layout."""
-    gpu = gpu_of(maps, verb.channels_last)
-    if gpu is None:
+    call = READER.read(maps, boxes, indices, levels)
+    if call is None:
         return None
-    result = pooled_like(maps[0], verb, boxes.table.shape[0])
-    arrays = maps[0].data_ptr(), result.data_ptr()
-    several = maps if verb.pooling.scales else ()
-    shapes = [each.shape for each in maps]
-    return result if launched(verb, boxes, gpu, maps[0], shapes, arrays, several) else None
+    family, placing, size, filling, *_, cuts = settings
+    verb = kept_verb("average", family, placing, size, filling, cuts, call.channels_last)
+    result = pooled_like(maps[0], verb, call)
+    arrays = call.maps[0], result.data_ptr()
+    several = call.maps if family.is_pyramid else ()
+    return result if launched(verb, call, call.shapes, arrays, several, result) else None
 
 
 def maximum(
     settings: Settings, boxes: Tensor, indices: Tensor | None, levels: None, maps: Tensor
 ) -> tuple[Tensor, Tensor] | None:
     """Pool maps by a maximum; return its argmax, too."""
-    family, placing, size, filling, *_, cuts = settings
-    last = are_channels_last((maps,))
-    gpu = gpu_of((maps,), last)
-    if gpu is None:
+    call = READER.read((maps,), boxes, indices, levels)
+    if call is None:
         return None
-    verb = kept_verb("maximum", family, placing, size, filling, last, ARGMAX)
-    result = pooled_like(maps, verb, boxes.shape[0])
+    family, placing, size, filling, *_, cuts = settings
+    last = call.channels_last
+    verb = kept_verb("maximum", family, placing, size, filling, cuts, last, ARGMAX)
+    result = pooled_like(maps, verb, call)
     argmax = torch.empty_like(result, dtype=ARGMAX)
-    arrays = maps.data_ptr(), result.data_ptr(), argmax.data_ptr()
-    at = BoxTensors(boxes, indices, levels, cuts)
-    return (result, argmax) if launched(verb, at, gpu, maps, [maps.shape], arrays) else None
+    arrays = call.maps[0], result.data_ptr(), argmax.data_ptr()
+    return (result, argmax) if launched(verb, call, call.shapes, arrays, (), result) else None
 
 
 def average_backward(
@@ -165,8 +107,7 @@ def average_backward(
     gradient: Tensor,
 ) -> tuple[Tensor, ...] | None:
     """Return the gradients of an average with respect to each of the maps."""
-    at = BoxTensors(boxes, indices, levels, settings.cuts)
-    return gradients("average_backward", settings, at, gradient)
+    return gradients("average_backward", settings, boxes, indices, levels, gradient)
 
 
 def maximum_backward(
@@ -178,124 +119,71 @@ def maximum_backward(
     argmax: Tensor,
 ) -> tuple[Tensor, ...] | None:
     """Return the gradient of a maximum with respect to the features."""
-    if argmax.dtype not in (torch.int32, torch.int64) or argmax.shape != gradient.shape:
-        return None
-    if argmax.get_device() != gradient.get_device() or not is_readable(argmax):
-        return None
-    if not is_stored(argmax, settings.channels_last):
-        return None
-    at = BoxTensors(boxes, indices, levels, settings.cuts)
-    return gradients("maximum_backward", settings, at, gradient, argmax)
+    return gradients("maximum_backward", settings, boxes, indices, levels, gradient, argmax)
 
 
 def gradients(
-    name: str, settings: Settings, boxes: BoxTensors, gradient: Tensor, argmax: Tensor | None = None
+    name: str,
+    settings: Settings,
+    boxes: Tensor,
+    indices: Tensor | None,
+    levels: Tensor | None,
+    gradient: Tensor,
+    argmax: Tensor | None = None,
 ) -> tuple[Tensor, ...] | None:
     """Return what a verb computes of the gradient of pooled values."""
-    family, placing, _, filling, shapes, last, *_ = settings
-    gpu = gpu_of((gradient,), last)
-    size = gradient.shape
-    if gpu is None or size[0] != boxes.table.shape[0]:
+    family, placing, _, filling, shapes, last, _, cuts = settings
+    call = READER.read((gradient,), boxes, indices, levels, last, argmax)
+    if call is None:
         return None
-    of_argmax = None if argmax is None else argmax.dtype
-    verb = kept_verb(name, family, placing, tuple(size[2:]), filling, last, of_argmax)
-    images, channels = shapes[0][0], size[1] * verb.groups
+    count, channels, *size = call.shapes[0]
+    kind = None if argmax is None else argmax.dtype
+    verb = kept_verb(name, family, placing, tuple(size), filling, cuts, last, kind)
+    known = shapes[0][0], channels * verb.groups
+    if count != call.boxes:
+        return None
     for shape in shapes:
-        if shape[0] != images or shape[1] != channels:
+        if shape[:2] != known:
             return None
     outs = tuple([empty_maps(shape, gradient, last) for shape in shapes])
-    middle = () if argmax is None else (argmax.data_ptr(),)
-    arrays = gradient.data_ptr(), *middle, outs[0].data_ptr()
-    several = outs if verb.pooling.scales else ()
-    return outs if launched(verb, boxes, gpu, gradient, shapes, arrays, several) else None
+    arrays = *call.maps, outs[0].data_ptr()
+    several = tuple(map(Tensor.data_ptr, outs)) if family.is_pyramid else ()
+    return outs if launched(verb, call, shapes, arrays, several, gradient) else None
 
 
 def launched(
     verb: Any,
-    boxes: BoxTensors,
-    gpu: int,
-    first: Tensor,
+    call: TensorCall,
     shapes: Sequence[Any],
     arrays: tuple[int, ...],
-    several: Sequence[Tensor] = (),
+    several: tuple[int, ...],
+    like: Tensor,
 ) -> bool:
     """Launch the kernels of a verb for maps of some shapes; return whether it was done.
 
-    `arrays` are the addresses of the engine's arrays, `several` the maps of a pyramid.
+    `arrays` are the addresses of the engine's arrays, `several` those of the maps of a pyramid;
+    `like` is a tensor on their GPU.
     """
-    kind = boxes.kind(first.dtype, gpu, verb.columns)
-    if kind is None:
+    if call.columns != verb.columns:
         return False
-    if verb.channels_last:
-        shapes = [(shape[0], shape[2], shape[3], shape[1]) for shape in shapes]
-    count, at = boxes.table.shape[0], boxes.addresses()
-    prepared, sizes = verb.prepared(kind, gpu, count, tuple(shapes))
-    if prepared is None or at[0] % boxes.table.element_size():
+    prepared, sizes = verb.prepared(call.kind, call.device, call.boxes, tuple(shapes), True)
+    if prepared is None:
         return False
     size, work = prepared.scratch, 0
     if size:
-        scratch = first.new_empty(size, dtype=torch.uint8)  # kept until the kernels are queued
+        scratch = like.new_empty(size, dtype=torch.uint8)  # kept until the kernels are queued
         work = scratch.data_ptr()
     if verb.is_bare:
-        arrays = (*arrays, at[1])
-    maps = tuple([each.data_ptr() for each in several])
-    done: bool = prepared(current_stream(gpu), count, sizes, at, arrays, maps, work)
+        arrays = (*arrays, call.regions[1])
+    stream = current_stream(call.device)
+    done: bool = prepared(stream, call.boxes, sizes, call.regions, arrays, several, work)
     return done
 
 
-def gpu_of(maps: Sequence[Tensor], last: bool) -> int | None:
-    """Return the current GPU's number if kernels read maps, or a gradient, on it as they lie."""
-    first = maps[0]
-    gpu, dtype, shape = first.get_device(), first.dtype, first.shape
-    if dtype not in MAPS or len(shape) != 4 or current_device() != gpu:
-        return None
-    for each in maps:
-        if each.dtype is not dtype or each.shape[:2] != shape[:2] or each.get_device() != gpu:
-            return None
-        if not (is_stored(each, last) and each.numel() and is_readable(each)):
-            return None
-    return gpu
-
-
-def pooled_like(maps: Tensor, verb: Any, boxes: int) -> Tensor:
+def pooled_like(maps: Tensor, verb: Any, call: TensorCall) -> Tensor:
     """Return a tensor for the pooled values of a verb, beside maps."""
     rows, columns = verb.pooling.output_size
-    channels = maps.shape[1] // verb.groups
-    if verb.channels_last:
-        return maps.new_empty(boxes, rows, columns, channels).permute(0, 3, 1, 2)
-    return maps.new_empty(boxes, channels, rows, columns)  # faster than of a tuple
-
-
-def is_stored(tensor: Tensor, last: bool) -> bool:
-    """Return whether (N, C, H, W) values lie in a layout."""
-    if last:
-        return bool(tensor.is_contiguous(memory_format=CHANNELS_LAST))
-    return bool(tensor.is_contiguous())
-
-
-def current_device() -> int:
-    """Return the number of the current GPU."""
-    number: int = torch._C._cuda_getDevice()
-    return number
-
-
-def current_stream(gpu: int) -> int:
-    """Return the driver's handle of torch's current stream on a GPU."""
-    handle: int = torch._C._cuda_getCurrentRawStream(gpu)
-    return handle
-
-
-def is_readable(tensor: Tensor) -> bool:
-    """Return whether a plain tensor's memory has not been freed, and is read as it is."""
-    if tensor.is_neg() or tensor.is_nested:
-        return False
-    if tensor.is_contiguous():
-        extent = tensor.numel()
-    else:
-        extent = 1 + sum(map(_steps, tensor.shape, tensor.stride())) if tensor.numel() else 0
-    end = tensor.storage_offset() + extent
-    return bool(end * tensor.element_size() <= tensor.untyped_storage().nbytes())
-
-
-def _steps(size: int, stride: int) -> int:
-    return (size - 1) * stride
+    channels = call.shapes[0][1] // verb.groups
+    if call.channels_last:
+        return maps.new_empty(call.boxes, rows, columns, channels).permute(0, 3, 1, 2)
+    return maps.new_empty(call.boxes, channels, rows, columns)  # faster than of a tuple

@@ -17,6 +17,10 @@ from torch import Tensor
 from roipool import _cpu
 
 CHANNELS_LAST = torch.channels_last
+PLAIN = (Tensor, torch.nn.Parameter)  # types of tensors that nothing traces or batches
+
+# Types of devices, as DLPack numbers them.
+ON_CPU, ON_CUDA = 1, 2
 
 # Types of features; boxes may have any of these, or be integers.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -143,8 +147,8 @@ def _has_strides_of_channels_last(tensor: Tensor) -> bool:
 
 def are_channels_last(maps: Sequence[Tensor]) -> bool:
     """Return whether maps are stored channels last, as maps of one cell always are."""
-    if len(maps) == 1:
-        return not maps[0].is_contiguous() and is_channels_last(maps[0])
+    if all(map(Tensor.is_contiguous, maps)):  # as most maps, for the sake of small calls
+        return False
     return any(map(is_channels_last, maps)) and all(
         each.is_contiguous(memory_format=CHANNELS_LAST) for each in maps
     )

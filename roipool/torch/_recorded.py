@@ -57,8 +57,6 @@ def recorded_on_host(
     parts = _parts(first)
     if not _C._any_requires_grad(*parts) or torch.autograd._profiler_enabled():
         return None
-    if device_of_plain(*parts) != "CPU":  # here, for the sake of small calls on GPUs
-        return None
     try:
         own = (as_array(_detached(first)), *[as_array(each) for each in args[1:]])
         named = {name: as_array(each) for name, each in kwargs.items()} if kwargs else kwargs

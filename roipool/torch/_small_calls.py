@@ -11,19 +11,22 @@ import torch
 from torch import _C, Tensor
 
 from roipool._request import Computed
+from roipool.torch import _launches
 from roipool.torch._autograd import FUNCTIONS, device_of_plain, recorded, run
 from roipool.torch._families import (
     AVERAGE,
     AVERAGE_OF_MAPS,
+    FAMILIES,
     MAXIMUM,
     Family,
     UnknownImageError,
 )
-from roipool.torch._fast_path import TYPES, FastAverage
+from roipool.torch._fast_path import FastAverage
+from roipool.torch._memory import FLOATS
 
 
 class SmallCall:
-    """Computes calls on one map for boxes in one table; None is a call for the general path."""
+    """Computes calls on one map of the CPU for boxes in one table."""
 
     verb: str
     family: Family = AVERAGE
@@ -60,8 +63,7 @@ class SmallAverage(SmallCall):
 
     def __init__(self, computed: Computed) -> None:
         super().__init__(computed)
-        kind = computed.kind
-        self._fast = FastAverage(computed.pooling, computed.columns, cuts=kind["cuts"])
+        self._fast = FastAverage(computed.pooling, cuts=computed.kind["cuts"])
 
     def _computed(self, features: Tensor, rois: Tensor) -> Any:
         if torch.autograd._profiler_enabled():
@@ -90,46 +92,61 @@ class SmallMaximum(SmallCall):
         return results if self._returns_argmax else results[0]
 
 
-class SmallPyramid(SmallCall):
-    """Calls of an average of several maps on a GPU, with the levels of boxes."""
-
-    verb, family = "average", AVERAGE_OF_MAPS
-
-    def __call__(self, features: Any, rois: Tensor, levels: Any, shapes: None) -> Any:
-        """Return pooled values, or None if the call needs the general path."""
-        if type(features) not in (list, tuple) or len(features) != len(self._settings.scales):
-            return None
-        tensors = rois, levels, *features
-        if set(map(type, tensors)) != {Tensor}:
-            return None
-        if device_of_plain(*tensors) != "CUDA" or not _fits(features[0], rois):
-            return None
-        dtype, shape = features[0].dtype, features[0].shape
-        for each in features:
-            if each.dtype is not dtype or each.dim() != 4 or each.shape[:2] != shape[:2]:
-                return None
-        if levels.dtype is not torch.int64 or levels.shape != rois.shape[:1]:
-            return None
-        arguments = self._settings, rois, None, levels, *features
-        if torch.is_grad_enabled() and _C._any_requires_grad(*tensors):
-            plainly = FUNCTIONS[self.verb].apply_plainly
-            return None if rois.requires_grad else plainly(*arguments)
-        return run(self.verb, *arguments)
-
-
 def _fits(features: Tensor, rois: Tensor) -> bool:
     """Return whether kernels take tensors of such shapes and types without further checks."""
-    types = TYPES.get(features.dtype)
-    is_known = types is not None and rois.dtype is types[1]
-    is_known = is_known and device_of_plain(features, rois) is not None
+    own = torch.float64 if features.dtype is torch.float64 else torch.float32
+    is_known = features.dtype in FLOATS and rois.dtype is own
+    is_known = is_known and device_of_plain(features, rois) == "CPU"
     return is_known and features.dim() == 4 and rois.dim() == 2 and rois.shape[1] == 5
 
 
+class SmallCallOnGpu:
+    """Computes calls on CUDA tensors, of one map or a pyramid, for boxes in one table."""
+
+    def __init__(self, computed: Computed) -> None:
+        self._is_pyramid = bool(computed.pooling.scales)
+        self._is_maximum = computed.kind["is_maximum"]
+        self._returns_argmax = computed.kind["returns_argmax"]
+        self._verb = "maximum" if self._is_maximum else "average"
+        family = AVERAGE_OF_MAPS if self._is_pyramid else FAMILIES[self._verb]
+        settings = family.settings_of(computed.pooling)
+        self._settings = settings._replace(cuts=computed.kind["cuts"])
+        self._count = len(settings.scales)  # of maps
+        self._compute = getattr(_launches, self._verb)
+
+    def __call__(self, features: Any, rois: Any, levels: Any, shapes: None) -> Any:
+        """Return the results, or None if the call needs the general path."""
+        maps = features if self._is_pyramid else (features,)
+        if type(maps) not in (list, tuple) or (levels is None) is self._is_pyramid:
+            return None
+        arguments = self._settings, rois, None, levels, *maps
+        if torch.is_grad_enabled() and _C._any_requires_grad(rois, *maps):
+            read = _launches.READER.read(maps, rois, None, levels)
+            if read is None or not read.is_usual or len(maps) != self._count or rois.requires_grad:
+                return None
+            results = FUNCTIONS[self._verb].apply_plainly(*arguments)
+        elif torch.autograd._profiler_enabled():
+            results = recorded(self._verb, self._settings, self._compute, *arguments)
+        else:
+            results = self._compute(*arguments)
+        is_pair = self._is_maximum and results is not None
+        return results[0] if is_pair and not self._returns_argmax else results
+
+
 def small_call(computed: Computed) -> SmallCall | None:
-    """Return what computes calls on tensors, if calls like that one are small."""
-    if computed.shapes is not None or computed.columns != 4 or computed.pooling.layout != "NCHW":
+    """Return what computes calls on CPU tensors, if calls like that one are small."""
+    if not _is_small(computed) or computed.pooling.scales:
         return None
-    if computed.pooling.scales:
-        return SmallPyramid(computed) if len(computed.given) > 2 else None
-    is_maximum = computed.kind.get("is_maximum", False)
-    return SmallMaximum(computed) if is_maximum else SmallAverage(computed)
+    return SmallMaximum(computed) if computed.kind["is_maximum"] else SmallAverage(computed)
+
+
+def small_call_on_gpu(computed: Computed) -> SmallCallOnGpu | None:
+    """Return what computes calls on CUDA tensors, if calls like that one are small."""
+    has_levels = len(computed.given) > 2
+    is_small = _is_small(computed) and (has_levels or not computed.pooling.scales)
+    return SmallCallOnGpu(computed) if is_small else None
+
+
+def _is_small(computed: Computed) -> bool:
+    is_forward, pooling = computed.shapes is None, computed.pooling
+    return is_forward and computed.columns == 4 and pooling.layout == "NCHW"

@@ -56,6 +56,8 @@ def run(
     """
     operation = operation or SYSTEMS[case.operation]
     known = {**known_arguments(case), **operation.boxes(case), **operation.fixed, **case.options}
+    if "scale_ratio" in case.options:
+        known["spatial_scale"] = case.scale
     if operation.pyramid:
         maps = divided(known["features"], case.layout)
         known["features"] = operation.pyramid(maps)

@@ -116,6 +116,7 @@ class Entry:
         mode = "half_pixel" if aligned else "output_half_pixel"
         known = {
             "spatial_scale": self.scale,
+            "scale_ratio": 1.0,
             "sampling_ratio": sampling,
             "aligned": aligned,
             "coordinate_transformation_mode": mode,

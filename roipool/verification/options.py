@@ -46,6 +46,11 @@ def _spatial_scale(rng: Random, system: System) -> float:
     return _SCALES[system.scales](rng)
 
 
+def _scale_ratio(rng: Random, system: System) -> float:
+    """Draw the scale of rows over that of columns, which is the larger one."""
+    return float(rng.choice((1.0, 1.0, 1.0, 0.5, 0.75, rng.uniform(0.1, 1))))
+
+
 def _one_ratio(rng: Random) -> int:
     usual = (0, 0, 1, 1, 2, 3)
     return usual[rng.integers(6)] if rng.random() < 0.6 else int(rng.integers(10))
@@ -120,6 +125,7 @@ def _padding(rng: Random, system: System) -> int:
 
 DRAWN: dict[str, Callable[[Random, System], Any]] = {
     "spatial_scale": _spatial_scale,
+    "scale_ratio": _scale_ratio,
     "sampling_ratio": _sampling_ratio,
     "samples": _samples,
     "aligned": _flag,

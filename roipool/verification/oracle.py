@@ -390,7 +390,8 @@ def samples_are_exact(case: Case) -> bool:
     ratio = case.options["sampling_ratio"]
     samples = np.array(case.size) * ratio  # of a box, along each axis
     with np.errstate(all="ignore"):
-        boxes = case.rois[:, 1:] * case.options["spatial_scale"]
+        rows, columns = case.scale if isinstance(case.scale, tuple) else (case.scale, case.scale)
+        boxes = case.rois[:, 1:] * (columns, rows, columns, rows)
         return bool(
             np.isin(samples, (1, 2, 4, 8)).all()
             and np.all((boxes * 4 % 1 == 0) & (np.abs(boxes) < 1000))
@@ -419,7 +420,7 @@ def _compare_samples(case: Case, got: Array, expected: Results, terms: Results) 
                 tuple(case.rois[k, 1:].tolist()),
                 case.size,
                 case.maps.shape[2:],
-                case.options["spatial_scale"],
+                case.scale,
                 case.options["sampling_ratio"],
                 real,
             )

@@ -312,7 +312,6 @@ def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
     maps = (case.maps, case.maps[:, :, ::-1, : width // 2 + 1], case.maps[:, :, : height // 3 + 1])
     levels = np.arange(len(case.rois)) % len(maps)
     options = {key: case.options[key] for key in ("sampling_ratio", "aligned")}
-    scales = [case.options["spatial_scale"] * share for share in (1.0, 0.5, 1.25)]
     parts = [
         replace(
             case,
@@ -321,10 +320,11 @@ def pyramids(case: Case, got: Results, library: Any) -> Comparisons:
             grad=case.grad[levels == level],
             form="table",
             out="new",
-            options=case.options | {"spatial_scale": scales[level]},
+            options=case.options | {"spatial_scale": case.options["spatial_scale"] * share},
         )
-        for level, level_maps in enumerate(maps)
+        for level, (level_maps, share) in enumerate(zip(maps, (1.0, 0.5, 1.25), strict=True))
     ]
+    scales = [part.scale for part in parts]
     alone = [run(part, library) for part in parts]
     arguments = [known_arguments(part) for part in parts]
     features = [known["features"] for known in arguments]

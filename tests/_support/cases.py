@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 import roipool
 from roipool._definitions import OPS, PYRAMID_OPS, VOLUME_OPS, Op, Variant
 from roipool._layout import VolumeLayout, height_width, merged_shape
+from roipool.systems import SYSTEMS
+from roipool.systems.core import ONE_SCALE
 from roipool.systems.volumes import OF_VOLUMES as OF_VOLUMES
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = SHAPE = (2, 3, 8, 9)
@@ -31,6 +33,8 @@ PLACING = {
     "gamma": 0.2,
 }
 ADAPTIVE = {**PLACING, "sampling_ratio": 0, "aligned": False}
+# Of operations that may have a scale for each axis.
+PAIRS = {"spatial_scale": (0.6, 0.77), "spatial_scales": ((0.6, 0.77), 0.37)}
 
 Array = NDArray[Any]
 
@@ -46,6 +50,12 @@ class OperationCase:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def row(self) -> str:
+        """The name of the variant's row in `SYSTEMS`."""
+        own = f"{self.op.forward} {self.name.split(', ')[1]}"
+        return own if own in SYSTEMS else self.op.forward
 
     @property
     def moves(self) -> bool:
@@ -66,6 +76,8 @@ class OperationCase:
     def placing(self) -> dict[str, Any]:
         """The options that determine the samples."""
         values = ADAPTIVE if self.adaptive else PLACING
+        if self.adaptive and self.op.forward not in ONE_SCALE:
+            values = {**values, **PAIRS}
         return {name: values[name] for name in self.op.placing if name in values}
 
     def options(self, *, forward: bool = True) -> dict[str, Any]:

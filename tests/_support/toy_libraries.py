@@ -26,6 +26,9 @@ def roi_pool(mistake: str = "") -> Callable[..., tuple[Array, Array]]:
     def limits(first: int, last: int, bins: int, p: int, size: int) -> tuple[int, int]:
         length = last - first + (0 if mistake == "missing +1" else 1)
         step = np.float32(max(length, 1)) / np.float32(bins)
+        if mistake == "reciprocal one rounding short":
+            reciprocal = np.float32(1) / np.float32(bins)
+            step = np.float32(max(length, 1)) * np.nextafter(reciprocal, np.float32(0))
         low = math.floor(np.float32(p) * step) + first
         high = math.ceil(np.float32(p + 1) * step) + first
         size -= mistake == "clamp at H - 1"

@@ -26,6 +26,7 @@ from _support.valid_calls import (
 import roipool
 from roipool._definitions import OPS, VOLUME_OPS
 from roipool._dtypes import INTEGERS
+from roipool.systems.core import ONE_SCALE
 
 nan, inf = float("nan"), float("inf")
 
@@ -71,6 +72,15 @@ NOT_REAL = [
     ([1.0], TypeError),
     (np.array([1.0]), TypeError),
     (np.array("a"), TypeError),
+]
+NO_SCALE = [
+    *((value, error) for value, error in NOT_REAL if np.ndim(value) == 0),
+    ([1.0], ValueError),
+    ((1.0, 0.5, 0.25), ValueError),
+    (np.ones((2, 2)), TypeError),
+    ((1.0, "1"), TypeError),
+    ((True, 1.0), TypeError),
+    ((nan, 1.0), ValueError),
 ]
 NOT_OF_BINS = [
     (np.zeros((3, 3, 2, 2), np.float32), ValueError),
@@ -138,7 +148,7 @@ BAD: dict[str, list[tuple[Any, type[Exception]]]] = {
     ],
     "output_size": NOT_SIZES,
     "crop_size": NOT_SIZES,
-    "spatial_scale": [*NOT_REAL, (nan, ValueError), (inf, ValueError), (10**400, ValueError)],
+    "spatial_scale": [*NO_SCALE, (nan, ValueError), (inf, ValueError), (10**400, ValueError)],
     "extrapolation_value": [*NOT_REAL, (10**400, ValueError)],
     "gamma": [*NOT_REAL, (nan, ValueError), (inf, ValueError), (10**400, ValueError)],
     "offsets": NOT_OF_BINS,
@@ -270,7 +280,7 @@ BAD_OF_PYRAMIDS: dict[str, list[tuple[Any, type[Exception]]]] = {
         ("abc", TypeError),
     ],
     "spatial_scales": [
-        *(((1.0, value), error) for value, error in NOT_REAL),
+        *(((1.0, value), error) for value, error in NO_SCALE),
         ((1.0, nan), ValueError),
         ((1.0,), ValueError),
         ((1.0, 0.5, 0.25), ValueError),
@@ -296,7 +306,7 @@ BAD_OF_VOLUMES: dict[str, list[tuple[Any, type[Exception]]]] = {
         ((2**16, 2**15, 1), ValueError),
     ],
     "spatial_scale": [
-        *((value, error) for value, error in BAD["spatial_scale"] if value != [1.0]),
+        *((value, error) for value, error in BAD["spatial_scale"] if np.ndim(value) == 0),
         ((1.0, 1.0), ValueError),
         ((1.0, 1.0, nan), ValueError),
         ((1.0, "1", 1.0), TypeError),
@@ -363,7 +373,13 @@ def bad_values(name: str, argument: str) -> list[tuple[Any, type[Exception]]]:
         op.forward == function.__name__ and "uint8" in op.dtypes
         for op in (OPS | VOLUME_OPS).values()
     )
-    return [*bad, *(OF_INTEGERS if argument == "features" and not takes_integers else [])]
+    operation = function.__name__.removesuffix("_rois").removesuffix("_backward")
+    has_one_scale = argument == "spatial_scale" and operation in ONE_SCALE
+    return [
+        *bad,
+        *(OF_INTEGERS if argument == "features" and not takes_integers else []),
+        *([((0.5, 0.25), ValueError)] if has_one_scale else []),
+    ]
 
 
 ROWS = {

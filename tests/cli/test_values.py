@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _support import toy_libraries as toys
 from _support.cli_runs import fails, strict_json
 
 import roipool
@@ -84,6 +85,12 @@ KNOWN: dict[str, tuple[Callable[[], Any], str]] = {
     "one rule": (
         lambda: aligned(ROIS, rules=reference.Rules(shift=(0.0, 0.5), centre=0.0)),
         "places samples at the start of their part of the bin",
+    ),
+    "short reciprocal": (
+        lambda: toys.roi_pool("reciprocal one rounding short")(
+            problem().features, ROIS, (3, 4), 0.5
+        )[0],
+        "divides by a reciprocal that is one rounding short",
     ),
     "swapped with three samples": (
         lambda: aligned(ROIS[:, [0, 2, 1, 4, 3]], sampling_ratio=3),

@@ -282,6 +282,26 @@ def test_the_rule_that_differs_is_named(box: list[float], rule: str, words: str)
 # ---- Outputs
 
 
+RAW = """
+import roipool
+
+def operator(features, rois, out_h, out_w, out_d, spatial_scale=1.0, sampling_ratio=0):
+    size = (out_d, out_h, out_w)
+    return roipool.roi_align_3d(features, rois, size, spatial_scale, sampling_ratio, aligned=False)
+"""
+
+
+def test_a_raw_operator_gets_a_wrapper_with_its_depth(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("raw.py").write_text(RAW)
+    own = ["--volume", "--systems", "medvision.roi_align_3d", "--output-size", "2x3x4", "--check"]
+    said = complains(capsys, "compare", *own, "--implementation", "raw.py:operator")
+    assert "takes out_d, out_h and out_w, as raw operators do" in said
+    (wrapper,) = re.findall("`(.*)`", said)
+    Path("raw.py").write_text(f"{RAW}\n{wrapper}\n")
+    named = ["--implementation", "raw.py:wrapper", "--reference", "medvision.roi_align_3d"]
+    assert compare(*own, *named) == 0
+
+
 def test_gradients_and_engines() -> None:
     options = ["--output-size", "2x3x2", "--gradients", "features,boxes"]
     engines = ["--engines", "cpu,oracle", "--details", "--json", "out.json"]

@@ -32,13 +32,16 @@ def recipes() -> dict[str, Any]:
 RECIPES = recipes()
 
 
+def corners(plane: Any, y: float, x: float) -> list[float]:
+    """Return the four weighted cells around a position inside the map."""
+    top, left = min(int(y), plane.shape[0] - 2), min(int(x), plane.shape[1] - 2)
+    rows, columns = (1 - (y - top), y - top), (1 - (x - left), x - left)
+    return [float(plane[top + i, left + j]) * rows[i] * columns[j] for i, j in np.ndindex(2, 2)]
+
+
 def bilinear(plane: Any, y: float, x: float) -> float:
     """Interpolate one channel between the centres of its cells, at a position inside the map."""
-    top, left = min(int(y), plane.shape[0] - 2), min(int(x), plane.shape[1] - 2)
-    down, across = y - top, x - left
-    above = plane[top, left] * (1 - across) + plane[top, left + 1] * across
-    below = plane[top + 1, left] * (1 - across) + plane[top + 1, left + 1] * across
-    return float(above * (1 - down) + below * down)
+    return sum(corners(plane, y, x))
 
 
 def pooled(maps: Any, rois: Any, size: tuple[int, int], rows: Any, columns: Any) -> Any:
@@ -51,6 +54,22 @@ def pooled(maps: Any, rois: Any, size: tuple[int, int], rows: Any, columns: Any)
         _, x1, y1, x2, y2 = rois[k].astype(np.float64)
         y, x = rows(y1, y2, ph), columns(x1, x2, pw)
         found[k, channel, ph, pw] = bilinear(maps[int(rois[k, 0]), channel], y, x)
+    return found
+
+
+def grids(
+    rois: Any, bins: int, ratio: int, scales: tuple[float, float], offset: float, of_sample: Any
+) -> Any:
+    """Return values of the samples of each bin of `MAPS`: box, channel, row, column, sample."""
+    found = np.zeros((len(rois), MAPS.shape[1], bins, bins, ratio**2))
+    for (k, channel, ph, pw, sample), _ in np.ndenumerate(found):
+        _, *box = rois[k].astype(np.float64)
+        at = []
+        for axis, number, inside in ((1, ph, sample // ratio), (0, pw, sample % ratio)):
+            first, last = (end * scales[1 - axis] for end in (box[axis], box[axis + 2]))
+            step = (last - first) / (bins * ratio)
+            at.append(first - offset + (number * ratio + inside + 0.5) * step)
+        found[k, channel, ph, pw, sample] = of_sample(MAPS[int(rois[k, 0]), channel], *at)
     return found
 
 
@@ -138,6 +157,39 @@ def test_the_extractor_of_videos() -> None:
     for frame in range(4):
         alone = roipool.reference.roi_align(clip[:, :, frame], ROIS, 16, 1 / 16, aligned=True)
         np.testing.assert_allclose(got[:, :, frame], alone, atol=1e-5)
+
+
+def test_prompts_of_sam_3() -> None:
+    """Prompts of bins that are from one to two cells long, and so have two samples."""
+    prompts = RNG.uniform([0.3, 0.3, 0.13, 0.18], [0.7, 0.7, 0.23, 0.32], (2, 3, 4))
+    centre, half = prompts[..., :2], prompts[..., 2:] / 2
+    rois = np.concatenate([[[[0]] * 3, [[1]] * 3], centre - half, centre + half], axis=2)
+    got = RECIPES["pool_prompts"](MAPS, prompts, 2)
+    expected = grids(rois.reshape(6, 5), 2, 2, (12, 17), 0.0, bilinear).mean(axis=-1)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0.5, 0.0])
+def test_plugins_of_tensorrt(offset: float) -> None:
+    sizes = {"output_height": 3, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 1 / 8}
+    rois, images = ROIS[:, 1:], ROIS[:, 0].astype(np.int64)
+    options = {"coordinate_transformation_mode": int(offset > 0), **sizes}
+    longer = [0, 2]  # whose sides are a cell at least, and not held at that
+    given = ROIS[longer], 3, 2, (1 / 8, 1 / 8), offset
+    maximum = grids(*given, lambda *at: max(corners(*at))).max(axis=-1)
+    for mode, expected in ((1, grids(*given, bilinear).mean(axis=-1)), (0, maximum)):
+        got = RECIPES["roi_align_trt"](MAPS, rois, images, mode=mode, **options)
+        np.testing.assert_allclose(got[longer], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0.5, 0.0])
+def test_operators_of_directml(offset: float) -> None:
+    boxes = ROIS[[0, 2, 3]]  # whose samples are inside the map, the last shorter than a cell
+    images, given = boxes[:, 0].astype(np.int64), (3, 1 / 8, 1 / 10, 2, offset)
+    samples = grids(boxes, 3, 2, (1 / 10, 1 / 8), offset, bilinear)
+    for mode, expected in (("avg", samples.mean(axis=-1)), ("max", samples.max(axis=-1))):
+        got = RECIPES["roi_align1"](MAPS, boxes[:, 1:], images, *given, mode)
+        np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_crops_of_core_ml() -> None:

@@ -1,8 +1,8 @@
-"""The contract of a front end for all systems: every row of `roipool.systems`, in every guise.
+"""The contract of a front end for the systems of `roipool.compat`.
 
-Guises are those of random calls: each makes a row's calls on the library's arrays and compares them
-bit for bit with NumPy's, gradients by differentiation with the functions that the system publishes.
-A library's test file has a class of this contract with the library's name::
+A guise of random calls makes a row's calls on the library's arrays and compares them bit for bit
+with NumPy's, gradients by differentiation with the functions that the system publishes. A library's
+test file has a class of this contract with the library's name::
 
     class TestContract(CompatContract):
         library = "torch"
@@ -11,7 +11,7 @@ A library's test file has a class of this contract with the library's name::
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -19,18 +19,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from _support.compare import assert_same_bits
+from front_ends.contract.calls import calls, check_guise
 
 import roipool
-from roipool._dtypes import INTEGERS
 from roipool._gradients import gradient_names
 from roipool.systems import SYSTEMS
 from roipool.systems.case import FORMS, Case, dtypes
-from roipool.tools.random_calls.front_ends import (
-    DIFFERENTIATED,
-    FRONT_END_ROWS,
-    guises,
-    relation_of,
-)
+from roipool.tools.random_calls.front_ends import DIFFERENTIATED, FRONT_END_ROWS, guises
 from roipool.tools.random_calls.front_ends.adapters import (
     Adapter,
     boxes_of,
@@ -39,8 +34,6 @@ from roipool.tools.random_calls.front_ends.adapters import (
     given_boxes,
 )
 from roipool.verification.call import function_of, run
-from roipool.verification.check import check
-from roipool.verification.generate import draw
 from roipool.verification.relations import differences
 
 # Masks of the core are made like these, and have no contract of their own.
@@ -48,19 +41,10 @@ ROWS = {
     name: row for name, row in SYSTEMS.items() if row.forward.startswith("compat.") or row.masks
 }
 every_row = pytest.mark.parametrize("name", ROWS)
-every_system = pytest.mark.parametrize("name", [*FRONT_END_ROWS, *ROWS])
-
-
-def calls(name: str, dtype: str | None = None, first: int = 0) -> Iterator[Case]:
-    """Yield random calls of a row with something to pool."""
-    for number in range(first, 10**6):
-        case = draw(0, number, (name,), tiny=True, dtype=dtype)
-        if case.maps.size and case.grad.size and np.isfinite(case.rois).all():
-            yield case
 
 
 def call(name: str, dtype: str | None = None) -> Case:
-    """Return the first of these calls."""
+    """Return a call of a row."""
     return next(calls(name, dtype))
 
 
@@ -107,15 +91,9 @@ class CompatContract:
 
     def check(self, case: Case, guise: str) -> None:
         """Make a call in a guise."""
-        subject = f"{self.library}: {guise}"
-        takes = guises(self.library)[subject].takes_integers
-        if case.dtype in INTEGERS and not takes:
-            return
-        for finding in check(case, [subject], relation_of=relation_of):
-            problem = finding.comparison.problem
-            assert problem is None, f"{guise}, {case.dtype}, {finding.what}: {problem}"
+        check_guise(case, self.library, guise)
 
-    @every_system
+    @every_row
     def test_values_and_gradients_are_those_of_numpy(self, name: str) -> None:
         """In every type of maps and all usual guises."""
         for dtype in SYSTEMS[name].dtypes:
@@ -124,7 +102,7 @@ class CompatContract:
                     self.check(call(name, dtype), guise)
 
     @pytest.mark.thorough
-    @every_system
+    @pytest.mark.parametrize("name", {**dict.fromkeys(FRONT_END_ROWS), **ROWS})
     def test_transformed_and_compiled(self, name: str) -> None:
         """In every guise that takes time."""
         for subject in guises(self.library):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from itertools import groupby
 from typing import Any
 
 import array_api_strict as xp
@@ -11,15 +10,24 @@ import numpy as np
 import pytest
 from _support.cases import CASES, maps
 from _support.compare import assert_same_bits
-from _support.rows import ROWS, calls_of, converted, results_of
 from front_ends import contract
 from front_ends.contract import Form
+from front_ends.contract.calls import COMPAT, OwnArrays, calls_of_every_form, check_bits
 
+import roipool
 from roipool._dlpack import GradientCall
 from roipool.compat import paddle
 from roipool.systems import SYSTEMS
+from roipool.tools.random_calls.front_ends.adapters import (
+    Arguments,
+    differentiable,
+    given_boxes,
+    kind_of,
+    parts_of,
+)
+from roipool.verification.call import function_of
 
-FUNCTION_ROWS = [row for row in ROWS if not SYSTEMS[row].forward.endswith(".forward")]
+FUNCTIONS = [row for row in COMPAT if not SYSTEMS[row].forward.endswith(".forward")]
 
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 
@@ -27,7 +35,6 @@ ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 class Strict(contract.FrontEnd):
     array_name = "array"
     forms = (Form("float32"), Form("float64", "NHWC"))
-    box_dtypes = ("float32", "float64", "int32", "int64", "uint8")
 
     def array(self, values: Any) -> Any:
         return xp.asarray(values)
@@ -39,7 +46,7 @@ class Strict(contract.FrontEnd):
 STRICT = Strict()
 
 
-class TestContract(contract.Values, contract.Gradients, contract.Levels):
+class TestContract(contract.CallsWithoutGuises, contract.Values, contract.Levels):
     arrays = STRICT
 
 
@@ -82,47 +89,46 @@ def test_mixed_with_numpy() -> None:
     assert_same_bits(host(ALIGN.pool(given[0], *plain[1:])), ALIGN.pool(*plain))
 
 
-def of_strict(array: Any) -> Any:
-    """Return a copy, in the machine's order of bytes."""
-    return xp.asarray(np.array(array, array.dtype.newbyteorder("=")))
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_every_row_of_compat(row: str) -> None:
-    """Forwards and gradients, with maps by name, sequences for each image, and several results."""
-    for call in calls_of(row, dtype="float32"):
-        found = results_of(call.with_arrays(of_strict))
-        for array, expected in zip(found, call.expected(), strict=True):
-            assert_same_bits(host(array), expected)
+def flattened(results: tuple[Any, Any, Any]) -> list[Any]:
+    """Return the arrays of each level, the order and the counts."""
+    return [*results[0], results[1], *results[2]]
 
 
 def test_lists_in_tuples_come_back() -> None:
     boxes = np.array([[0, 0, 300, 300], [0, 0, 20, 20], [0, 0, 250, 250]], np.float32)
     given = [boxes, 3, 4, 4, 224]
     counts = np.array([2, 1])
-    expected = results_of(paddle.distribute_fpn_proposals(*given, rois_num=counts))
+    expected = paddle.distribute_fpn_proposals(*given, rois_num=counts)
     given[0] = xp.asarray(boxes)
     parts = paddle.distribute_fpn_proposals(*given, rois_num=xp.asarray(counts))
     assert [type(part) for part in parts] == [list, type(given[0]), list]
-    for array, wanted in zip(results_of(parts), expected, strict=True):
+    for array, wanted in zip(flattened(parts), flattened(expected), strict=True):
         assert_same_bits(host(array), wanted)
     assert paddle.distribute_fpn_proposals(*given)[2] is None
 
 
-@pytest.mark.parametrize("row", [row for row in FUNCTION_ROWS if SYSTEMS[row].backward])
+class ByDefault(OwnArrays):
+    """Forwards with the gradients that a library pairs that has a function for custom gradients."""
+
+    def call(self, name: str, arguments: Arguments) -> Any:
+        """Call a forward, or return the gradients of the last one."""
+        if kind_of(self.case, name) == "forward":
+            given = self.converted(arguments)
+            self.maps = parts_of(given["features"])
+            function = inspect.unwrap(function_of(roipool, name))
+            self.pair = GradientCall(function, (), self.own_names(name, given), lambda array: array)
+            return self.pair.asked(self.pair.results())
+        needed = [any(each is one for one in self.maps) for each in self.pair.arrays]
+        grad = self.array("grad_output", arguments["grad_output"])
+        found = [each for each in self.pair.gradients(grad, needed) if each is not None]
+        return found if SYSTEMS[self.case.operation].pyramid else found[0]
+
+
+@pytest.mark.parametrize("row", [row for row in FUNCTIONS if SYSTEMS[row].backward])
 def test_gradients_by_default(row: str) -> None:
-    """What a library pairs that has a function for custom gradients."""
-    for _, group in groupby(calls_of(row, dtype="float32"), key=lambda call: id(call.case)):
-        forward, backward, *_ = group
-        given = {name: converted(value, of_strict) for name, value in forward.arguments.items()}
-        maps = results_of(given[forward.maps])
-        call = GradientCall(inspect.unwrap(forward.function), (), given, lambda array: array)
-        pooled = results_of(call.asked(call.results()))
-        for array, expected in zip(pooled, forward.expected(), strict=True):
-            assert_same_bits(host(array), expected)
-        needed = [any(each is one for one in maps) for each in call.arrays]
-        backward.arguments.pop("exact_gradient", None)  # the published one
-        upstream = of_strict(backward.arguments[backward.maps])
-        found = [each for each in call.gradients(upstream, needed) if each is not None]
-        for array, expected in zip(found, backward.expected(), strict=True):
-            assert_same_bits(host(array), expected)
+    """They are the published ones."""
+    for case in calls_of_every_form(row):
+        of_maps = differentiable(case, given_boxes(case))._replace(
+            box_gradient="", offset_gradient=""
+        )
+        check_bits(case, of_maps, ByDefault(case, STRICT))

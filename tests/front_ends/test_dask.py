@@ -55,12 +55,13 @@ def arguments(op: Op, variant: str) -> dict[str, Any]:
 
 class Dask(contract.FrontEnd):
     array_name = "Dask array"
+    library = "dask"
+    guises = ("one after another", "threads")
     forms = tuple(
         Form(dtype, layout)
         for dtype in ("float16", "bfloat16", "float32", "float64")
         for layout in ("NCHW", "NHWC")
     )
-    argmax_dtype = "int64"
     errors: ClassVar = {"text as boxes": (TypeError, "rois must hold real numbers")}
 
     def array(self, values: Any) -> Any:
@@ -82,15 +83,17 @@ class Dask(contract.FrontEnd):
 DASK = Dask()
 
 
-class TestContract(contract.Values, contract.Integers, contract.Masks, contract.Errors):
+class TestContract(
+    contract.Calls, contract.Values, contract.Integers, contract.Masks, contract.Errors
+):
     arrays = DASK
 
 
 class TestTable(contract.Documented):
     table, files = "dask", "test_"
     columns: ClassVar[Columns] = {
-        "lazily": {"dask.TestContract.test_values_are_those_of_numpy": "yes"},
-        "half types": {"dask.TestContract.test_values_are_those_of_numpy": "yes"},
+        "lazily": {"dask.TestContract.test_calls_are_those_of_numpy": "yes"},
+        "half types": {"dask.TestContract.test_calls_are_those_of_numpy": "yes"},
         "gradients": {"dask.test_gradients_are_refused": "error"},
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import dask
@@ -10,13 +9,21 @@ import dask.array as da
 import numpy as np
 import pytest
 from _support.compare import assert_same_bits
-from _support.rows import ROWS, RowCall, calls_of, converted, results_of
+from front_ends.contract.calls import COMPAT, calls_of_every_form, check_guise, every_system
+from front_ends.test_dask import DASK
 
 from roipool.compat import detectron2, model_garden, mxnet, paddle, torchvision
 from roipool.systems import SYSTEMS
+from roipool.tools.random_calls.front_ends.adapters import (
+    ARRAYS,
+    Adapter,
+    calls_of,
+    each_of,
+    is_list_of_arrays,
+)
 
 # Their boxes are as many for each image.
-IN_EVERY_IMAGE = [row for row in ROWS if row.startswith("model_garden")]
+IN_EVERY_IMAGE = [row for row in COMPAT if row.startswith("model_garden")]
 
 
 class Loaded:
@@ -40,49 +47,48 @@ class Loaded:
         return array[image : image + 1]
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_every_row(row: str) -> None:
-    """Nothing is computed before it is asked for, and then no chunk without boxes."""
-    for call in calls_of(row, only_forward=True):
+@every_system
+def test_every_system(row: str) -> None:
+    for case in calls_of_every_form(row):
+        for guise in DASK.guises:
+            check_guise(case, DASK.library, guise)
+
+
+@every_system
+def test_chunks_without_boxes_are_not_loaded(row: str) -> None:
+    """Nothing is computed before it is asked for."""
+    for case in calls_of_every_form(row):
+        name, (_, arguments, _) = next(iter(calls_of(case).items()))
         loaded = Loaded()
-        lazy = results_of(call.with_arrays(loaded.lazy, only_maps=True))
+        maps = each_of(arguments["features"], loaded.lazy)
+        lazy = Adapter(case).public(name)(**{**arguments, "features": maps})
         assert loaded.images == []
-        found = dask.compute(*lazy, scheduler="sync")
-        assert row in IN_EVERY_IMAGE or set(loaded.images) <= {*map(int, call.case.images)}
-        for declared, array, expected in zip(lazy, found, call.expected(), strict=True):
-            assert isinstance(declared, da.Array)
-            assert (declared.shape, declared.dtype) == (array.shape, array.dtype)
-            if expected.dtype.kind == "i" and array.dtype == np.int64:
-                expected = expected.astype(np.int64)  # an argmax, or a number of cells
-            assert_same_bits(array, expected)
+        dask.compute(lazy, scheduler="sync")
+        assert row in IN_EVERY_IMAGE or set(loaded.images) <= {*map(int, case.images)}
 
 
-@functools.cache
-def gradient_calls(row: str) -> list[RowCall]:
-    return [call for call in calls_of(row) if call.maps not in forward_maps(row)]
-
-
-def forward_maps(row: str) -> set[str]:
-    return {call.maps for call in calls_of(row, only_forward=True)}
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if SYSTEMS[row].backward])
+@pytest.mark.parametrize("row", [row for row in COMPAT if SYSTEMS[row].backward])
 def test_gradients_are_refused(row: str) -> None:
-    for call in gradient_calls(row):
-        with pytest.raises(TypeError, match=r"take.? no Dask arrays, which have no"):
-            call.with_arrays(da.from_array, only_maps=True)
+    for case in calls_of_every_form(row):
+        for name, (_, arguments, _) in calls_of(case).items():
+            if "grad_output" in arguments:
+                lazy = each_of(arguments["grad_output"], da.from_array)
+                with pytest.raises(TypeError, match=r"take.? no Dask arrays, which have no"):
+                    Adapter(case).public(name)(**{**arguments, "grad_output": lazy})
 
 
-@pytest.mark.parametrize("row", ROWS)
+@every_system
 def test_all_but_maps_must_be_known(row: str) -> None:
-    call = next(calls_of(row, only_forward=True))
-    for name, value in call.arguments.items():
-        lazy = converted(value, da.from_array)
-        if name == call.maps or not any(map(dask.is_dask_collection, results_of(lazy))):
-            continue
-        maps = converted(call.arguments[call.maps], da.from_array)
-        with pytest.raises(TypeError, match="must be known, got a Dask array: compute it"):
-            call.function(**{**call.arguments, call.maps: maps, name: lazy})
+    for case in calls_of_every_form(row):
+        function, (_, arguments, _) = next(iter(calls_of(case).items()))
+        arguments["features"] = each_of(arguments["features"], da.from_array)
+        for name, value in arguments.items():
+            if name == "features" or name not in ARRAYS:
+                continue
+            if not isinstance(value, np.ndarray) and not is_list_of_arrays(value):
+                continue
+            with pytest.raises(TypeError, match="must be known, got a Dask array: compute it"):
+                Adapter(case).public(function)(**{**arguments, name: each_of(value, da.from_array)})
 
 
 MAPS = np.arange(32.0, dtype=np.float32).reshape(2, 1, 4, 4)

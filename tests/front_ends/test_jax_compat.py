@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,11 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from _support.compare import assert_same_bits
-from _support.rows import calls_of, converted, results_of
 from front_ends.compat_contract import CompatContract
+from front_ends.contract.calls import calls_of_every_form, check_bits
 
 from roipool.compat import caffe, torchvision
-from roipool.tools.random_calls.front_ends.jax import Differentiated, OnJax
+from roipool.tools.random_calls.front_ends.adapters import (
+    ARRAYS,
+    each_of,
+    given_boxes,
+    with_boxes,
+)
+from roipool.tools.random_calls.front_ends.jax import Differentiated, Jitted, OnJax, to_jax
 
 
 @pytest.fixture(autouse=True)
@@ -22,22 +29,6 @@ def _settings() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", False)  # they decide how a sum is rounded
     with jax.enable_x64(True):
         yield
-
-
-def jax_array(array: Any) -> Any:
-    native = array.astype(array.dtype.newbyteorder("="))
-    return jnp.asarray(np.ascontiguousarray(native))
-
-
-def assert_same(found: Any, expected: list[Any]) -> None:
-    for array, one in zip(results_of(found), expected, strict=True):
-        if one is None or array is None:
-            assert one is array
-            continue
-        assert isinstance(array, jax.Array)
-        if one.dtype.kind == "i":  # an argmax, or a number of cells
-            array = array.astype(one.dtype)
-        assert_same_bits(np.asarray(array), one)
 
 
 class TestContract(CompatContract):
@@ -85,11 +76,11 @@ def test_arguments_that_are_refused() -> None:
 
 
 def test_arrays_and_lists_of_numbers_stand_beside_maps() -> None:
-    expected = [torchvision.roi_pool(MAPS, ROIS, 2)]
+    expected = torchvision.roi_pool(MAPS, ROIS, 2)
     for rois in (ROIS, ROIS.tolist()):
-        assert_same(torchvision.roi_pool(jnp.asarray(MAPS), rois, 2), expected)
-        program = jax.jit(lambda maps, rois=rois: torchvision.roi_pool(maps, rois, 2))
-        assert_same(program(jnp.asarray(MAPS)), expected)
+        pool = lambda maps, rois=rois: torchvision.roi_pool(maps, rois, 2)  # noqa: E731
+        for function in (pool, jax.jit(pool)):
+            assert_same_bits(np.asarray(function(jnp.asarray(MAPS))), expected)
 
 
 # Positions of samples come from the host, and degrees are computed in float64.
@@ -99,17 +90,14 @@ WITH_32_BITS = ["mxnet.ROIAlign", "mmcv.roi_align max", "mxnet.contrib_RROIAlign
 @pytest.mark.parametrize("row", WITH_32_BITS)
 def test_types_of_64_bits_may_be_off(row: str) -> None:
     with jax.enable_x64(False):
-        for call in calls_of(row, dtype="float32", only_forward=True):
-            known = converted(call.arguments, lambda array: np.asarray(jax_array(array)))
-            expected = results_of(call.function(**known))
-            leaves, form = jax.tree.flatten(converted(call.arguments, jax_array))
-            places = [place for place, each in enumerate(leaves) if isinstance(each, jax.Array)]
-
-            def program(parts: list[Any], call: Any = call, given: Any = (leaves, form)) -> Any:
-                own = dict(zip(places, parts, strict=True))  # noqa: B023
-                whole = [own.get(place, each) for place, each in enumerate(given[0])]
-                return results_of(call.function(**jax.tree.unflatten(given[1], whole)))
-
-            parts = [leaves[place] for place in places]
-            assert_same(program(parts), expected)
-            assert_same(jax.jit(program)(parts), expected)
+        for case in calls_of_every_form(row, "float32"):
+            case = replace(case, out="new", storage="plain")
+            given = {
+                name: each_of(value, lambda array: np.asarray(to_jax(array)))
+                if name in ARRAYS
+                else value
+                for name, value in given_boxes(case).items()
+            }
+            forward = with_boxes(case, given).only_forward
+            for adapter in (OnJax, Jitted):
+                check_bits(case, forward, adapter(case))

@@ -17,6 +17,8 @@ from jax.test_util import check_grads
 
 class Jax(contract.FrontEnd):
     array_name = "JAX array"
+    library = "jax"
+    guises = ("plain", "gradient")
     # A program is compiled for each.
     forms = (
         Form("float16"),
@@ -26,7 +28,6 @@ class Jax(contract.FrontEnd):
     )
     errors: ClassVar = {"text as boxes": (TypeError, "rois must hold real numbers")}
     usual_forms = (Form("float32", "NHWC"),)
-    box_dtypes = (*contract.FrontEnd.box_dtypes, "bfloat16")
     functional = jax
     # Only a call that is not compiled knows values.
     not_compiled = frozenset({"an index of no image", "NaN as index", "a level of none"})
@@ -78,7 +79,7 @@ class TestContract(contract.Everything):
 
 
 REFUSED = "contract.TestContract.test_derivatives_of_a_maximum_of_samples_that_are_refused"
-VALUES = {"contract.TestContract.test_gradients_are_those_of_numpy": "yes"}
+VALUES = {"contract.TestContract.test_calls_are_those_of_numpy": "yes"}
 # Tests both modes, to the second order.
 LINEAR = "contract.TestContract.test_derivatives_by_features"
 

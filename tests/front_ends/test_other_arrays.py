@@ -19,12 +19,13 @@ from _support.cases import (
     maps,
 )
 from _support.compare import assert_same_bits
-from _support.rows import ROWS, calls_of
 from _support.support_tables import Columns
 from front_ends import contract
 from front_ends.contract import Form
+from front_ends.contract.calls import OwnArrays, calls_of_every_form, every_system
 
 import roipool
+from roipool.tools.random_calls.front_ends.adapters import MAPS, calls_of, each_of
 
 ALIGN = next(case for case in CASES if case.op.forward == "roi_align")
 
@@ -77,7 +78,7 @@ class Others(contract.FrontEnd):
 OTHERS = Others()
 
 
-class TestContract(contract.Values, contract.Integers, contract.Gradients):
+class TestContract(contract.CallsWithoutGuises, contract.Values, contract.Integers):
     arrays = OTHERS
 
 
@@ -85,9 +86,9 @@ class TestTable(contract.Documented):
     table, files = "other", "test_other_"
     columns: ClassVar[Columns] = {
         "no copy": {"arrays.test_maps_are_not_copied": "yes"},
-        "half types": {"arrays.TestContract.test_functions_of_gradients": "float16"},
+        "half types": {"arrays.TestContract.test_calls_are_those_of_numpy": "float16"},
         "gradient": {"arrays.test_a_gradient_would_be_lost": "error"},
-        "functions of gradients": {"arrays.TestContract.test_functions_of_gradients": "yes"},
+        "functions of gradients": {"arrays.TestContract.test_calls_are_those_of_numpy": "yes"},
     }
 
 
@@ -292,12 +293,15 @@ def test_mixed_libraries_hear_which_is_where() -> None:
         roipool.roi_align(features.array, [Other(np.zeros((1, 4)))] * 2, 2)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@every_system
 def test_a_gradient_of_compat_would_be_lost(row: str) -> None:
     """The error names the function and the argument."""
-    for call in calls_of(row, dtype="float32"):
+    case = next(calls_of_every_form(row))
+    for name, call in calls_of(case).items():
+        maps = next(each for each in MAPS if each in call.arguments)
+        given = call.arguments | {maps: each_of(call.arguments[maps], Learning)}
         with pytest.raises(TypeError, match=r"^\w+: \w+ must not be .*Learning that requires"):
-            call.with_arrays(Learning, only_maps=True)
+            OwnArrays(case, OTHERS).public(name)(**given)
 
 
 def test_wrong_arguments_are_the_errors_of_numpy() -> None:

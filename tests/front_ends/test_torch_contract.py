@@ -34,12 +34,9 @@ class OwnDeformed(cases.DeformedCase):
 
 class Torch(contract.FrontEnd):
     array_name = "tensor"
-    forms = (
-        *(Form(dtype, "NCHW", last) for dtype in DTYPES for last in (False, True)),
-        *(Form("float64", "NHWC", last) for last in (False, True)),
-    )
-    box_dtypes = (*contract.FrontEnd.box_dtypes, "bfloat16")
-    takes_numpy_boxes = False  # where a tensor is, is known; where an array should go is not
+    library = "torch"
+    guises = ("memory", "gradient of views", "autocast")
+    forms = (*map(Form, DTYPES), Form("float64", "NHWC"))
     functional = torch.func
     compiler_error = Exception
     # NumPy's arrays become tensors there.
@@ -51,18 +48,12 @@ class Torch(contract.FrontEnd):
         return torch.tensor(values)
 
     def maps(self, values: Any, form: Form) -> Any:
-        memory = torch.channels_last if form.channels_last else torch.contiguous_format
-        found = torch.tensor(values).to(getattr(torch, form.dtype)).contiguous(memory_format=memory)
+        found = torch.tensor(values).to(getattr(torch, form.dtype))
         return found.permute(0, 2, 3, 1) if form.layout == "NHWC" else found
 
     def numpy(self, array: Any) -> Any:
         assert isinstance(array, Tensor)
         return to_numpy(array)
-
-    def check_memory(self, array: Any, form: Form) -> None:
-        if form.layout == "NCHW":
-            memory = torch.channels_last if form.channels_last else torch.contiguous_format
-            assert array.is_contiguous(memory_format=memory)
 
     def levels(self, count: int) -> Any:
         return torch.arange(count) % 2
@@ -131,7 +122,7 @@ class TestContract(contract.Everything):
 class Deterministic(Torch):
     """In torch's deterministic mode, which fills new memory with NaN."""
 
-    forms = (Form("float64"), Form("float32", channels_last=True))
+    guises = ("gradient of views",)
 
     @contextmanager
     def settings(self) -> Iterator[None]:
@@ -141,7 +132,7 @@ class Deterministic(Torch):
         torch.use_deterministic_algorithms(before)
 
 
-class TestDeterministicMode(contract.Differentiation):
+class TestDeterministicMode(contract.Calls):
     arrays = Deterministic()
 
 
@@ -246,7 +237,7 @@ class TestTable(contract.Documented):
     table, files = "torch", "test_torch_"
     columns: ClassVar[Columns] = {
         "no copy": {"values.test_maps_are_not_copied": "yes"},
-        "half types": {"contract.TestContract.test_gradients_are_those_of_numpy": "yes"},
+        "half types": {"contract.TestContract.test_calls_are_those_of_numpy": "yes"},
         "gradient": {
             LINEAR: "yes",
             "contract.TestContract.test_gradient_of_a_maximum_of_samples": "yes",

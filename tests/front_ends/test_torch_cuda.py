@@ -33,10 +33,9 @@ from roipool._request import Pooling
 from roipool.torch import _launches
 from roipool.torch._autograd import device_of_plain
 from roipool.torch._families import AVERAGE, AVERAGE_OF_MAPS, FAMILIES
-from roipool.torch._fast_path import FastAverage
 from roipool.torch._kernels import KERNELS
 from roipool.torch._library import levels_at_once
-from roipool.torch._memory import MAP_INTEGERS
+from roipool.torch._memory import MAP_INTEGERS, ON_CPU
 from roipool.torch._operators import BRIDGES, kernel, of_operator, on_device
 
 CASES = [case for case in ALL_CASES if not case.adaptive]
@@ -249,8 +248,9 @@ def test_results_are_memory_that_torch_allocated(cupy: ModuleType) -> None:
 
 @pytest.fixture
 def one_gpu(cupy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tensors of the host be on a GPU of their number, -1, with the current stream 7."""
-    monkeypatch.setattr(_launches, "current_device", lambda: -1)
+    """Let tensors of the host be on a GPU of their number, 0, with the current stream 7."""
+    monkeypatch.setattr(_launches.READER, "device_type", ON_CPU)
+    monkeypatch.setattr(_launches.READER, "current_device", lambda: 0)
     monkeypatch.setattr(_launches, "current_stream", lambda gpu: 7)
     _launches.kept_verb.cache_clear()
     driver.launched.clear()
@@ -320,14 +320,14 @@ def test_small_calls_of_tables_give_the_same_bits(
 ) -> None:
     driver.launched.clear()
     pooling = Pooling(Definition("roi_align", 0.5, (sampling, sampling)), (3, 4))
-    fast = FastAverage(pooling, 4, cuts=True)
     settings = AVERAGE.settings_of(pooling)
+    with_cuts = settings._replace(cuts=True)
     compute = kernel(Pretended(), "roi_align", of_operator(AVERAGE, "average"))
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     for number, shape in enumerate([(2, 16, 9, 11), (1, 16, 20, 7)]):
         features = maps(dtype, memory_format, shape=shape)
         table = torch.tensor([[0, 1, 1, 9, 12], [0.7, 3, 2, 30, 9], [9, 1, 1, 5, 5]], dtype=wide)
-        pooled = fast.on_gpu(features, table)
+        pooled = _launches.average(with_cuts, table, None, None, features)
         assert pooled is not None
         args = AVERAGE.to_operator(
             "average", settings, table[:, 1:], table[:, 0].trunc().double(), None, features
@@ -339,7 +339,11 @@ def test_small_calls_of_tables_give_the_same_bits(
 
 
 def test_calls_that_are_not_small(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = FastAverage(Pooling(Definition("roi_align"), (3, 4)), 4).on_gpu
+    settings = AVERAGE.settings_of(Pooling(Definition("roi_align"), (3, 4)))
+
+    def fast(features: Tensor, table: Tensor) -> Tensor | None:
+        return _launches.average(settings, table, None, None, features)
+
     features, table = maps(torch.float32), torch.tensor([[0.0, 1, 1, 4, 4]])
     assert fast(features, table) is not None
     freed = maps(torch.float32)
@@ -355,12 +359,10 @@ def test_calls_that_are_not_small(one_gpu: None, monkeypatch: pytest.MonkeyPatch
         (freed, table),
     ):
         assert fast(*others) is None
-    for name in ("status", "current_device"):
+    others = (driver, "status", 201), (_launches.READER, "current_device", lambda: 1)
+    for changes in others:
         with monkeypatch.context() as changed:
-            if name == "status":
-                changed.setattr(driver, "status", 201)
-            else:
-                changed.setattr(_launches, "current_device", lambda: 1)
+            changed.setattr(*changes)
             assert fast(features, table) is None
     assert len(driver.launched) == 1
 

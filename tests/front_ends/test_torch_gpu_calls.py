@@ -21,9 +21,10 @@ from torch import Tensor
 
 import roipool
 import roipool.torch
-from roipool.torch import _autograd, _calls, _launches, _library, _recorded, _small_calls
+from roipool.torch import _autograd, _calls, _launches, _library
 from roipool.torch._families import FAMILIES
 from roipool.torch._kernels import KERNELS
+from roipool.torch._memory import ON_CPU
 from roipool.torch._operators import on_device
 
 SCALES = (0.5, 0.25)
@@ -41,12 +42,12 @@ def general(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return compute(function, *args, **kwargs)
 
     monkeypatch.setattr(_calls, "_call_generally", listed)
-    monkeypatch.setattr(_calls, "result_on_host", lambda *_: None)
+    monkeypatch.setattr(_calls, "is_on_gpu", lambda first: True)
     monkeypatch.setattr(_calls, "_kept", {})  # none before
     monkeypatch.setattr(_library, "device", lambda tensor: nullcontext())
-    for module in (_autograd, _recorded, _small_calls):
-        monkeypatch.setattr(module, "device_of_plain", lambda *tensors: "CUDA")
-    monkeypatch.setattr(_launches, "current_device", lambda: -1)
+    monkeypatch.setattr(_autograd, "device_of_plain", lambda *tensors: "CUDA")
+    monkeypatch.setattr(_launches.READER, "device_type", ON_CPU)
+    monkeypatch.setattr(_launches.READER, "current_device", lambda: 0)
     monkeypatch.setattr(_launches, "current_stream", lambda gpu: 7)
     _launches.kept_verb.cache_clear()
     bridge = Pretended()
@@ -116,6 +117,20 @@ def test_later_calls_of_pyramids_are_small(
             for one, other in zip(mine, others, strict=True):
                 close(one, other)
     assert general == ["multilevel_roi_align"]
+
+
+def test_no_call_is_small_without_functions_of_c(
+    general: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before torch 2.10: as with tensors that they do not describe."""
+    monkeypatch.setattr(_launches.READER, "device_type", -1)
+    features, rois = maps(torch.float32).requires_grad_(), boxes_of(3)
+    expected = roipool.roi_align(features.detach().numpy(), rois.numpy(), 3, 0.5, 2)
+    for number in range(3):
+        pooled = roipool.roi_align(features, rois, 3, 0.5, 2)
+        close(pooled.detach(), expected)
+        torch.autograd.grad(pooled.sum(), features)
+        assert general == ["roi_align"] * (number + 1)
 
 
 def test_torchvisions_pooler_is_one_launch(general: list[str]) -> None:

@@ -24,6 +24,7 @@ OFFSETS = torch.linspace(-1, 1, 36).reshape(2, 2, 3, 3)
 
 MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[Any, ...]]] = {
     "RoIAlign": (lambda: nn.RoIAlign(3, 0.25, 2), (X, ROIS)),
+    "RoIAlign, two scales": (lambda: nn.RoIAlign(3, (0.25, 0.2), 2), (X, ROIS)),
     "RoIPool": (lambda: nn.RoIPool(3, 0.25), (X, ROIS)),
     "RoIAlignRotated": (
         lambda: nn.RoIAlignRotated(3, 0.25, 2),
@@ -174,6 +175,10 @@ def test_modules_are_the_operations() -> None:
         (
             nn.DeformRoIPool(3, 0.5, -1, 0.2)(features, rois, offsets),
             roipool.deform_roi_pool(features, rois, offsets, 3, 0.5, gamma=0.2),
+        ),
+        (
+            nn.DeformRoIPool(3, (0.5, 0.4), -1)(features, rois, offsets),
+            roipool.deform_roi_pool(features, rois, offsets, 3, (0.5, 0.4)),
         ),
         (nn.DeformRoIPool(3, 0.5)(features, rois), roipool.roi_align(features, rois, 3, 0.5)),
     ]

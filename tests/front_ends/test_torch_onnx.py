@@ -35,7 +35,8 @@ class Head(torch.nn.Module):
     def forward(self, features: Tensor, rois: Tensor) -> Tensor:
         pool = getattr(roipool, self.operation)
         boxes, indices = (rois[:, 1:], rois[:, 0]) if self.with_indices else (rois, None)
-        return pool(self.layer(features), boxes, (3, 5), 0.5, batch_indices=indices, **self.options)
+        options = {"spatial_scale": 0.5, **self.options}
+        return pool(self.layer(features), boxes, (3, 5), batch_indices=indices, **options)
 
 
 def boxes(count: int, seed: int) -> Tensor:
@@ -71,6 +72,11 @@ def computed(program: Any, path: Path, inputs: tuple[Tensor, ...]) -> Tensor:
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "align, fixed": ("roi_align", {"sampling_ratio": 2}, "RoiAlign"),
     "align, adaptive, not aligned": ("roi_align", {"aligned": False}, "RoiAlign"),
+    "align, two scales": (
+        "roi_align",
+        {"sampling_ratio": 2, "spatial_scale": (0.4, 0.6)},
+        "RoiAlign",
+    ),
     "pool": ("roi_pool", {}, "MaxRoiPool"),
 }
 

@@ -80,6 +80,19 @@ def test_maps_are_not_copied(
     assert of_numpy - argmax < upstream.numel() * upstream.element_size()
 
 
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+@every_type
+@every_format
+def test_results_have_the_memory_format_of_maps(
+    case: TensorCase, dtype: torch.dtype, memory_format: torch.memory_format
+) -> None:
+    features = maps(dtype, memory_format).requires_grad_()
+    pooled = case.pool(features, case.boxes(), case.indices())
+    (gradient,) = torch.autograd.grad(pooled.sum(), features)
+    assert pooled.is_contiguous(memory_format=memory_format)
+    assert gradient.is_contiguous(memory_format=memory_format)
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case.variant.has_argmax], ids=str)
 def test_an_argmax_has_no_gradient(case: TensorCase) -> None:
     features = maps().requires_grad_()

@@ -343,6 +343,18 @@ def test_an_array_is_a_pair() -> None:
             roipool.roi_align(maps, rois, wrong)
 
 
+def test_equal_scales_are_one() -> None:
+    """A pair of equal scales is kept as one number is, and has its bits."""
+    maps, _, rois = arrays("float32")
+    expected = roipool.roi_align(maps, rois, 2, 0.3)
+    for pair in ((0.3, 0.3), np.full(2, 0.3)):
+        assert is_same(roipool.roi_align(maps, rois, 2, pair), expected)
+    again = roipool.roi_align.kept.result((maps, rois, 2, (0.3, 0.3)), {})  # type: ignore[attr-defined]
+    assert is_same(again, expected)
+    roipool.roi_align(maps, rois, 2, (0.3, 0.2))
+    assert roipool.roi_align.kept.result((maps, rois, 2, (0.3, 0.2)), {}) is None  # type: ignore[attr-defined]
+
+
 def test_many_options_in_many_threads() -> None:
     maps, _, rois = arrays("float32")
     sizes = [(rows, columns) for rows in range(1, 20) for columns in range(1, 20)]

@@ -209,6 +209,8 @@ BOX = [[0, 0, 0, 2, 2]]
         ({"spatial_scales": (0.25, 0.0625)}, ValueError, "each half of the one before without lev"),
         ({"spatial_scales": (0.25, 0.5)}, ValueError, r"powers of two, .* got \(0.25, 0.5\)"),
         ({"spatial_scales": (0.3, 0.15)}, ValueError, "spatial_scales must be powers of two"),
+        ({"spatial_scales": ((0.5, 0.25), 0.25)}, ValueError, "levels must be given where spatial"),
+        ({"spatial_scales": (1.0, (0.5, 1, 2))}, ValueError, r"spatial_scales\[1\] must be one"),
         ({"levels": [2]}, ValueError, "levels must be from 0 to 1, the last map"),
         ({"levels": [0, 0]}, ValueError, r"levels must have shape \(1,\)"),
         ({"levels": [0.0]}, TypeError, "levels must hold integers"),

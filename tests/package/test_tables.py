@@ -142,7 +142,7 @@ def test_modules_of_operations_say_their_definition(name: str) -> None:
     found = inspect.signature(module.definition).parameters
     of_volumes = {"planes", "depth"} if op.is_of_volumes else set()
     assert placing <= set(found) <= placing | choices | of_volumes
-    kinds = {"float", "int | Sequence[int]", "bool", "str"}
+    kinds = {"float", "float | Sequence[float]", "int | Sequence[int]", "bool", "str"}
     if op.is_of_volumes:
         kinds = {"Sequence[float]", "Sequence[int]", "int", "bool"}
     assert {each.annotation for each in found.values()} <= kinds

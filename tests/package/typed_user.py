@@ -81,7 +81,7 @@ def numpy_arrays(
 
 def tensors(maps: Tensor, rois: Tensor, images: Tensor, parts: Sequence[Tensor]) -> None:
     assert_type(roipool.roi_align(maps, rois, 7), Tensor)
-    assert_type(roipool.roi_align(maps, parts, 7), Tensor)
+    assert_type(roipool.roi_align(maps, parts, 7, (1 / 8, 1 / 16)), Tensor)
     assert_type(roipool.roi_align(maps, rois, 7, batch_indices=images), Tensor)
     assert_type(roipool.roi_pool(maps, rois, 7, return_argmax=True), tuple[Tensor, Tensor])
     assert_type(roipool.multilevel_roi_align(parts, rois, 7, (1 / 4, 1 / 8)), Tensor)

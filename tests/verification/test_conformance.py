@@ -99,6 +99,7 @@ POOL = (
     "halves up",
     "last of equals",
     "cut, not rounded",
+    "reciprocal one rounding short",
 )
 ALIGN = (
     "floor of a negative",
@@ -121,6 +122,7 @@ AT_EDGES = (
     "negative position cut",
     "halves up",
     "cut, not rounded",
+    "reciprocal one rounding short",
 )
 ADAPTIVE = ("count without max 1", "adaptive count by floor")
 

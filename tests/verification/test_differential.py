@@ -16,7 +16,7 @@ from _support.public import public_functions
 import roipool
 from roipool.systems import SYSTEMS, functions
 from roipool.systems.case import FORMS, STORAGES, Case
-from roipool.systems.core import VARIANTS
+from roipool.systems.core import ONE_SCALE, VARIANTS
 from roipool.tools.random_calls.digest import digest
 from roipool.tools.random_calls.shrink import first_failure, line_of, shrink_call
 from roipool.verification.call import run
@@ -61,7 +61,8 @@ def test_every_operation_has_a_row(name: str) -> None:
     forward = inspect.signature(getattr(roipool, op.forward)).parameters
     for option, value in variant.options.items():
         assert row.fixed.get(option, forward[option].default) == value
-    assert set(row.options) == {*op.placing, op.filling} - {None}
+    drawn = {"scale_ratio"} if op.forward not in ONE_SCALE else set()
+    assert set(row.options) == {*op.placing, *drawn, op.filling} - {None}
     assert row.layouts == ("NCHW", "NHWC")
 
 

@@ -76,10 +76,11 @@ class CasePlan:
             table[:, 1:] = table[:, 1:].astype(dtypes()[self.box_dtype])
         if SEMANTICS[case.operation].forms == PER_IMAGE:
             table = table[np.argsort(table[:, 0], kind="stable")]
+        own = {name: case.options[name] for name in case.options if name != "scale_ratio"}
         return replace(
             case,
             rois=table,
-            options={**case.options, **self.fixed},
+            options={**own, **self.fixed},
             form="table",
             layout=SEMANTICS[case.operation].layouts[0],
             storage="plain",

@@ -259,8 +259,10 @@ def library_of(
     return library
 
 
-_ROWS = re.compile(r"(pooled|output|out|aligned|crop)_?(h|height)")
-_COLUMNS = re.compile(r"(pooled|output|out|aligned|crop)_?(w|width)")
+_SIDES = [
+    re.compile(rf"(pooled|output|out|aligned|crop)_?({ending})")
+    for ending in ("d|z|depth|zdepth", "h|height", "w|width")
+]
 
 
 def check_not_raw(
@@ -271,13 +273,14 @@ def check_not_raw(
     Its message has a wrapper with the arguments of the system.
     """
     sizes = [name for name in ("output_size", "crop_size") if name in required]
-    rows, columns = (
-        [name for name in accepted if pattern.fullmatch(name)] for pattern in (_ROWS, _COLUMNS)
+    depth, rows, columns = (
+        [name for name in accepted if pattern.fullmatch(name)] for pattern in _SIDES
     )
     if not sizes or sizes[0] in accepted or len(rows) != 1 or len(columns) != 1:
         return
     size, own = sizes[0], [name for name in signature.parameters if name not in NEVER_PASSED]
-    places = {rows[0]: f"{size}[0]", columns[0]: f"{size}[1]"}
+    sides = [*depth[:1], *rows, *columns]  # in the order of a size
+    places = {name: f"{size}[{axis}]" for axis, name in enumerate(sides)}
     passed = [
         places.get(name, own[place] if place < required.index(size) else name)
         for place, name in enumerate(accepted)
@@ -289,8 +292,8 @@ def check_not_raw(
     ]
     taken = ", ".join([*required, *options])
     raise ValueError(
-        f"the forward takes {rows[0]} and {columns[0]}, as raw operators do; the calls have "
-        f"{size}: give `def wrapper({taken}): return operator({', '.join(passed)})`"
+        f"the forward takes {', '.join(sides[:-1])} and {sides[-1]}, as raw operators do; the "
+        f"calls have {size}: give `def wrapper({taken}): return operator({', '.join(passed)})`"
     )
 
 

@@ -22,7 +22,7 @@ from roipool.torch.nn._deformed import (
     ModulatedDeformRoIPoolPack,
 )
 from roipool.torch.nn._multi_scale import MultiScaleRoIAlign
-from roipool.torch.nn._options import OptionsModule, Size, samples
+from roipool.torch.nn._options import OptionsModule, Scale, Size, samples
 from roipool.torch.nn._riroi import RiRoIAlignRotated
 
 __all__ = [
@@ -126,7 +126,7 @@ class RoIAlign(PoolingModule):
     _operation = "roi_align"
 
     output_size: Size
-    spatial_scale: float = 1.0
+    spatial_scale: Scale = 1.0
     sampling_ratio: Size = 0
     pool_mode: Mode = "avg"
     aligned: bool = True
@@ -172,7 +172,7 @@ class RoIPool(PoolingModule):
     _operation = "roi_pool"
 
     output_size: Size
-    spatial_scale: float = 1.0
+    spatial_scale: Scale = 1.0
 
 
 @dataclass(eq=False, repr=False)
@@ -221,7 +221,7 @@ class PSRoIAlign(PoolingModule):
     _operation = "ps_roi_align"
 
     output_size: Size
-    spatial_scale: float = 1.0
+    spatial_scale: Scale = 1.0
     sampling_ratio: Size = 0
     aligned: bool = True
     group_size: Size = 0
@@ -243,7 +243,7 @@ class PrRoIPool(FunctionModule):
     _operation = "precise_roi_pool"
 
     output_size: Size
-    spatial_scale: float = 1.0
+    spatial_scale: Scale = 1.0
 
     def forward(self, features: Tensor, rois: Boxes) -> Tensor:
         """Pool boxes from maps; the arguments are those of :meth:`RoIAlign.forward`."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from roipool import _arguments as check
 from roipool.ops.deform_roi_pool import deform_roi_pool
 from roipool.ops.roi_align import roi_align
-from roipool.torch.nn._options import Size, samples
+from roipool.torch.nn._options import Scale, Size, samples
 
 
 # torch.fx records calls of wrapped functions as they are.
@@ -21,7 +21,7 @@ def _pooled(
     rois: Any,
     offset: Tensor | None,
     size: tuple[int, int],
-    scale: float,
+    scale: Scale,
     ratio: Size,
     gamma: float,
     mask: Tensor | None = None,
@@ -41,12 +41,12 @@ class _Deformed(torch.nn.Module):  # type: ignore[misc]  # no types where no tor
     """The options of a module, and pooling by them."""
 
     output_size: tuple[int, int]
-    spatial_scale: float
+    spatial_scale: Scale
     sampling_ratio: Size
     gamma: float
 
     def __init__(
-        self, output_size: Size, spatial_scale: float, sampling_ratio: Size, gamma: float
+        self, output_size: Size, spatial_scale: Scale, sampling_ratio: Size, gamma: float
     ) -> None:
         super().__init__()
         self.output_size = check.size_pair("output_size", output_size)
@@ -84,7 +84,7 @@ class DeformRoIPool(_Deformed):
     def __init__(
         self,
         output_size: Size,
-        spatial_scale: float = 1.0,
+        spatial_scale: Scale = 1.0,
         sampling_ratio: Size = 0,
         gamma: float = 0.1,
     ) -> None:
@@ -144,7 +144,7 @@ class DeformRoIPoolPack(_Deformed):
         output_size: Size,
         output_channels: int,
         deform_fc_channels: int = 1024,
-        spatial_scale: float = 1.0,
+        spatial_scale: Scale = 1.0,
         sampling_ratio: Size = 0,
         gamma: float = 0.1,
     ) -> None:
@@ -206,7 +206,7 @@ class ModulatedDeformRoIPoolPack(DeformRoIPoolPack):
         output_size: Size,
         output_channels: int,
         deform_fc_channels: int = 1024,
-        spatial_scale: float = 1.0,
+        spatial_scale: Scale = 1.0,
         sampling_ratio: Size = 0,
         gamma: float = 0.1,
     ) -> None:

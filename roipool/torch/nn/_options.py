@@ -11,6 +11,7 @@ import torch
 from roipool import _arguments as check
 
 Size: TypeAlias = int | Sequence[int]
+Scale: TypeAlias = float | Sequence[float]
 _SIZES = ("output_size", "out_size", "crop_size")
 
 

@@ -2,7 +2,7 @@
 
 A library's test file has its :class:`FrontEnd`, and one class of the parts that it keeps::
 
-    class TestContract(contract.Values, contract.Gradients):
+    class TestContract(contract.CallsWithoutGuises, contract.Values):
         arrays = Others()
 
 Tests of what one library alone has (compilers, exporters, streams, sharding) are in other files.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from _support.cases import ALL_CASES
 
 from .batches import Batches
+from .calls import Calls, CallsWithoutGuises
 from .derivatives import Derivatives
 from .documented import Documented
 from .errors import Errors, ErrorsOfGradients, Wrong, check
@@ -20,17 +21,17 @@ from .front_end import Form, FrontEnd, directly_and_compiled
 from .integers import Integers
 from .levels import ErrorsOfLevels, Levels
 from .masks import Masks, MasksOfKnownValues
-from .values import Differentiation, Gradients, Values
+from .values import Values
 
 __all__ = [
     "ALL_CASES",
-    "Differentiation",
+    "Calls",
+    "CallsWithoutGuises",
     "Documented",
     "Errors",
     "Everything",
     "Form",
     "FrontEnd",
-    "Gradients",
     "Integers",
     "Levels",
     "Masks",
@@ -42,11 +43,10 @@ __all__ = [
 
 
 class Everything(
+    Calls,
     Values,
     Integers,
     MasksOfKnownValues,
-    Gradients,
-    Differentiation,
     Derivatives,
     Batches,
     Levels,

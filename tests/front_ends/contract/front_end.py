@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -18,14 +18,13 @@ from _support.cases import (
 
 
 class Form(NamedTuple):
-    """Form of maps: element type, layout, and whether channels are last in memory."""
+    """Form of maps: element type and layout."""
 
     dtype: str
     layout: str = "NCHW"
-    channels_last: bool = False
 
     def __str__(self) -> str:
-        return ", ".join([self.dtype, self.layout, *["channels last"] * self.channels_last])
+        return f"{self.dtype}, {self.layout}"
 
 
 class FrontEnd:
@@ -36,11 +35,9 @@ class FrontEnd:
     # Those tried without ``--thorough``; by default all.
     usual_forms: ClassVar[tuple[Form, ...]] = ()
     is_thorough = False  # whether pytest runs with --thorough
-    # Types of boxes and indices.
-    box_dtypes: ClassVar[Sequence[str]] = "float16 float32 float64 int32 int64 uint8".split()
-    argmax_dtype: ClassVar[str] = "int32"  # the type of an argmax
-    # Whether boxes may be NumPy arrays or lists beside its maps.
-    takes_numpy_boxes: ClassVar[bool] = True
+    # Its name among the front ends of random calls, and those of its guises that take no time.
+    library: ClassVar[str] = ""
+    guises: ClassVar[tuple[str, ...]] = ()
     # `grad`, `jvp`, `vmap`, `jacfwd`, `jacrev`, `hessian`, as JAX has them.
     functional: ClassVar[Any] = None
     # Errors of wrong calls of `errors.py`, by name, where this library's are others.
@@ -74,9 +71,6 @@ class FrontEnd:
     def numpy(self, array: Any) -> Any:
         """Convert the library's array to NumPy; raise for other libraries' arrays."""
         raise NotImplementedError
-
-    def check_memory(self, array: Any, form: Form) -> None:
-        """Raise if results do not have the memory format of the maps."""
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Compile the function, if the library has a compiler."""

@@ -23,14 +23,6 @@ FILLINGS = ["2.5", "3.5", "300", "-1.5", "nan", "inf", "-inf"]
 every_type = each(dtype=INTEGERS)
 
 
-def forms_of_integers(front_end: FrontEnd, dtype: str, **_: Any) -> list[Form]:
-    """Return the forms of maps of a type: both layouts, and channels last if the library has it."""
-    forms = [Form(dtype), Form(dtype, "NHWC")]
-    if any(form.channels_last for form in front_end.forms):
-        forms.append(Form(dtype, channels_last=True))
-    return forms
-
-
 def random_integers(dtype: str) -> Any:
     """Return maps (N, C, H, W) of random integers."""
     limits, rng = np.iinfo(dtype), np.random.default_rng(0)
@@ -47,19 +39,6 @@ def inputs(front_end: FrontEnd, case: OperationCase, form: Form) -> tuple[tuple[
 
 class Integers(Contract):
     """Maps of integers."""
-
-    @over(OF_INTEGERS)
-    @every_type
-    @each(form=forms_of_integers)
-    def test_integers_are_pooled_to_float32(
-        self, front_end: FrontEnd, case: OperationCase, dtype: str, form: Form
-    ) -> None:
-        own, plain = inputs(front_end, case, form)
-        pool = functools.partial(case.pool, layout=form.layout)
-        for function in (pool, front_end.traced(pool)):
-            found = function(*own)
-            front_end.check_memory(found, form)
-            assert_same_bits(front_end.numpy(found), pool(*plain))
 
     @over(OF_INTEGERS)
     @every_type

@@ -192,6 +192,7 @@ def retyped(
 
     Values are rounded and clipped to the types here, for NumPy's call as well as the other.
     """
+    cast = functools.partial(_cast, finite=SYSTEMS[case.operation].finite)
     known = dtypes()
     kinds = {"boxes": [*floats, *integers], "indices": [*integers, *floats], "levels": integers}
     chosen = {
@@ -202,9 +203,9 @@ def retyped(
     for name, value in arguments.items():
         what = "boxes" if name in BOXES else "indices" if name in INDICES else name
         if what in chosen and isinstance(value, np.ndarray):
-            arguments[name] = _cast(value, chosen[what])
+            arguments[name] = cast(value, chosen[what])
         elif what in chosen and is_list_of_arrays(value):
-            arguments[name] = [_cast(array, chosen[what]) for array in value]
+            arguments[name] = [cast(array, chosen[what]) for array in value]
     return arguments
 
 
@@ -212,10 +213,11 @@ def _pick(rng: np.random.Generator, names: Sequence[str]) -> str:
     return names[int(rng.integers(len(names)))]
 
 
-def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
+def _cast(array: Array, dtype: np.dtype[Any], finite: bool) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype.kind not in "iu":
-            return array.astype(dtype)
+            held = array.astype(dtype)
+            return np.nan_to_num(held) if finite and held.dtype == np.float16 else held
         limits = np.iinfo(dtype)
         low, high = max(limits.min, -WIDEST), min(limits.max, WIDEST)
         return np.nan_to_num(array).clip(low, high).astype(dtype)
