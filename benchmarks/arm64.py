@@ -31,7 +31,7 @@ from harness.workloads import WORKLOADS, changed, task_of
 from instructions import CASES as FLOAT32_CASES
 from instructions import SMALL
 
-from roipool import _pooling
+from roipool import _kept, _pooling
 from roipool._arrays import _numpy
 from roipool._request import needs_no_boxes
 from roipool.cli.files import replacing
@@ -155,7 +155,7 @@ def recorded(task: Task) -> Recorder:
     """Return what roipool asks of its engine for a task."""
     recorder, call = Recorder(), ours.prepare(task)
     with (
-        _pooling.observed(),
+        _kept.observed(),
         patch.object(_numpy, "engine", recorder),
         patch.object(_pooling, "maximum_backward", recorder.maximum_backward),
     ):

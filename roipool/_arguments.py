@@ -63,9 +63,16 @@ def volume_layout(value: Any) -> VolumeLayout:
 
 
 def float_array(
-    name: str, array: Any, dtypes: Sequence[str] = FLOATS, dimensions: int = 4
+    name: str,
+    array: Any,
+    dtypes: Sequence[str] = FLOATS,
+    dimensions: int = 4,
+    layout: Layout | None = None,
 ) -> Array:
-    """Return an array of one of these dtypes in native byte order; on a host it is C-contiguous."""
+    """Return an array of one of these dtypes in native byte order; on a host it is C-contiguous.
+
+    Feature maps have a `layout`.
+    """
     library = LIBRARY_OF[type(array)]
     if library is None:
         raise TypeError(f"{name} must be a NumPy or CuPy array, got {kind_of(name, array)}")
@@ -87,9 +94,17 @@ def float_array(
             f"{_axes_hint(name, array.ndim, dimensions)}"
         )
     total = sum(array.shape)
-    if type(total) is int and total > MAX_AXIS:  # a view may be larger than any memory
-        check_elements(name, array.shape)
+    if type(total) is not int or total > MAX_AXIS:  # a view may be larger than any memory
+        _check_large(name, array.shape, layout)
     return library.readable(array, dtype if dtype.isnative else dtype.newbyteorder("="))
+
+
+def _check_large(name: str, shape: Sequence[int], layout: Layout | None) -> None:
+    """Check the sizes of an array whose sum is large or, of a compiled program, a symbol."""
+    if type(sum(shape)) is int:
+        check_elements(name, shape)
+    if layout is not None:
+        _check_axes(name, shape, layout)
 
 
 def _axes_hint(name: str, given: int, needed: int) -> str:
@@ -100,18 +115,6 @@ def _axes_hint(name: str, given: int, needed: int) -> str:
         return f"; one map of one channel is {name}[None, None]"
     one = f"; one map is {name}[None]"
     return f"{one}, of a picture (H, W, C) with layout='NHWC'" if name == "features" else one
-
-
-def features(
-    name: str, array: Any, layout: Layout = "NCHW", dtypes: Sequence[str] = FLOATS
-) -> Array:
-    """Return checked feature maps."""
-    maps = float_array(name, array, dtypes)
-    shape = maps.shape
-    # Here, for the sake of small calls: the usual sizes.
-    if not (type(sum(shape)) is int and sum(shape) <= MAX_AXIS):
-        _check_axes(name, shape, layout)
-    return maps
 
 
 def map_shape(name: str, shape: Any, layout: Layout = "NCHW") -> Shape4:
@@ -244,7 +247,7 @@ def same_dtype(name: str, gradient: Array, features_name: str, maps: Array) -> N
 
 def pyramid(name: str, maps: Mapping[str, Any], layout: Layout = "NCHW") -> list[Array]:
     """Return checked maps of one pyramid, given by their names; `name` is that of all of them."""
-    checked = {each: features(each, one, layout) for each, one in maps.items()}
+    checked = {each: float_array(each, one, layout=layout) for each, one in maps.items()}
     _check_alike(name, [one.shape for one in checked.values()], layout)
     first, *others = checked.items()
     for each, one in others:

@@ -233,6 +233,14 @@ def of_bins(
     return nchw_view(array) if layout == "NHWC" else array
 
 
+def weighted(values: Array, weights: Array, out: Array | None = None) -> Any:
+    """Return values times weights, in their own type."""
+    library = LIBRARY_OF[type(values)] or NUMPY
+    with np.errstate(all="ignore"):
+        own = library.astype(weights, library.dtype(values))
+        return library.xp().multiply(values, own, out)
+
+
 def with_offsets(offsets: Array, regions: Regions) -> Regions:
     """Return regions whose boxes have the offsets of their bins, NCHW, behind their corners."""
     library = LIBRARY_OF[type(offsets)] or NUMPY

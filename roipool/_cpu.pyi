@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,6 +12,9 @@ from roipool._request import Pooling
 Array = NDArray[Any]
 
 def definition_traits() -> dict[str, tuple[str, int, int]]: ...
+
+BY_BIN: frozenset[str]
+
 def openmp_threads() -> int: ...
 def has_openmp() -> bool: ...
 def lacks_openmp() -> bool: ...
@@ -56,6 +59,16 @@ XLA_OPERATIONS: dict[str, int]
 def xla_handler() -> Any: ...
 
 XLA_INTERFACES: tuple[int, range]
+
+class OnDevice:
+    _device: Any
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: object) -> None: ...
+
+def are_read(
+    maps: Any, rois: Any, indices: Any, columns: int, options: dict[str, bool] | None
+) -> bool: ...
+def is_kept(pooling: Pooling) -> bool: ...
 
 class PreparedCall:
     pooling: Pooling

@@ -254,6 +254,9 @@ def definition_traits():
 
 
 _DEFINITIONS = {name: i for i, name in enumerate(definition_traits())}
+# Definitions whose bins share no rows and columns.
+BY_BIN = frozenset([name for name, (kind, *_) in definition_traits().items()
+                    if kind in ("points", "moved")])
 
 
 def openmp_threads():
@@ -814,7 +817,24 @@ def store_rounded(values, out):
         leave_standard_floats(environment)
 
 
+cdef bint keeps_options = True
+
+
+def keep_options(bint kept):
+    """Set whether calls are prepared, and their options kept; see `roipool._kept.observed`."""
+    global keeps_options
+    keeps_options = kept
+
+
 cdef double MOST_FRACTION = 10  # larger ends of all crops are a warning of the general path
+
+
+def is_kept(pooling):
+    """Return whether calls with a request can be prepared: on one map of one scale, by rows."""
+    definition = pooling.definition
+    return (definition.name not in BY_BIN and definition.group_size == (1, 1)
+            and type(definition.scale) is not tuple and definition.depth is None
+            and not pooling.scales)
 
 
 cdef class PreparedCall:
@@ -891,6 +911,8 @@ cdef class PreparedCall:
 
     cpdef result(self, array, rois, indices=None):
         """Return the result of a call, or None if it takes the general path."""
+        if not keeps_options:
+            return None
         if type(rois) is list:
             rois = tuple(<list>rois)  # which no other thread changes
         if self.is_gradient:
@@ -903,11 +925,11 @@ cdef class PreparedCall:
         cdef Operation operation = op_maximum if self.is_maximum else op_average
         cdef cnp.npy_intp* shape
         cdef cnp.npy_intp sizes[4]
-        if not self.is_read(&level.job, features):
+        if not set_storage(&level.job, features):
             return None
         shape = cnp.PyArray_DIMS(<cnp.ndarray>features)
         set_map(&level.job, shape[0], shape[1], shape[2], shape[3])
-        if not self.has_boxes(&level.job, rois, indices):
+        if not has_boxes(&level.job, rois, indices, self.columns, self.takes_lists, self.are_crops):
             return None
         if max(level.job.rows.size, level.job.columns.size) > INT32_MAX:
             return None
@@ -929,7 +951,9 @@ cdef class PreparedCall:
         cdef cnp.npy_intp* shape
         cdef cnp.npy_intp sizes[4]
         cdef int row = 1 if job.channels_last else 2
-        if not (self.is_read(job, grad_output) and self.has_boxes(job, rois, indices)):
+        if not set_storage(job, grad_output):
+            return None
+        if not has_boxes(job, rois, indices, self.columns, self.takes_lists, self.are_crops):
             return None
         shape = cnp.PyArray_DIMS(<cnp.ndarray>grad_output)
         if shape[0] != job.boxes or shape[3 if job.channels_last else 1] != job.channels:
@@ -943,42 +967,6 @@ cdef class PreparedCall:
         result = array_of_sizes(4, sizes, <object>cnp.PyArray_DESCR(<cnp.ndarray>grad_output))
         job.grad_output, job.output = address(grad_output), address(result)
         return result if self.run(op_average_backward, &level, NULL, rois, indices) else None
-
-    cdef bint is_read(self, Job* job, values) noexcept:
-        """Return whether maps can be read as they are; set their type."""
-        if not (cnp.PyArray_CheckExact(values) and is_native(<cnp.ndarray>values, 4)):
-            return False
-        kind = cnp.PyArray_TYPE(<cnp.ndarray>values)
-        if kind == cnp.NPY_FLOAT:
-            job.storage = float32_storage
-        elif kind == cnp.NPY_DOUBLE:
-            job.storage = float64_storage
-        elif kind == NPY_HALF:
-            job.storage = float16_storage
-        else:
-            return False
-        return True
-
-    cdef bint has_boxes(self, Job* job, rois, indices) noexcept:
-        """Return whether boxes can be read as they are, beside described maps; set their number."""
-        job.boxes = 0
-        if self.are_crops and (indices is None or job.storage != float32_storage):
-            return False  # some functions take crops of other types in float32
-        if type(rois) is tuple:
-            if indices is not None or not self.takes_lists or len(<tuple>rois) != job.images:
-                return False
-            for each in <tuple>rois:
-                if not is_table(each, job, self.columns):
-                    return False
-                job.boxes += cnp.PyArray_DIM(<cnp.ndarray>each, 0)
-            return True
-        if not is_table(rois, job, self.columns + (indices is None)):
-            return False
-        job.boxes = cnp.PyArray_DIM(<cnp.ndarray>rois, 0)
-        return indices is None or (
-            cnp.PyArray_TYPE(<cnp.ndarray>indices) in (cnp.NPY_INT32, cnp.NPY_INT64)
-            and is_native(<cnp.ndarray>indices, 1)
-            and cnp.PyArray_DIM(<cnp.ndarray>indices, 0) == job.boxes)
 
     cdef bint copy_boxes(self, Job* job, const char* table, rois, indices, char* boxes,
                          wide_int* images) noexcept:
@@ -1020,6 +1008,57 @@ cdef class PreparedCall:
             return run_level(operation, level) != status_wide_argmax
         finally:
             deallocate(memory)
+
+
+def are_read(maps, rois, indices, int columns, dict options):
+    """Return whether a `PreparedCall` with such options reads maps and boxes as they are."""
+    cdef Job job
+    if not set_storage(&job, maps):
+        return False
+    if type(rois) is list:
+        rois = tuple(<list>rois)
+    job.images = cnp.PyArray_DIM(<cnp.ndarray>maps, 0)
+    return has_boxes(&job, rois, indices, columns, "takes_lists" in options, "are_crops" in options)
+
+
+cdef bint set_storage(Job* job, maps) noexcept:
+    """Return whether maps can be read as they are; set their type."""
+    if not (cnp.PyArray_CheckExact(maps) and is_native(<cnp.ndarray>maps, 4)):
+        return False
+    kind = cnp.PyArray_TYPE(<cnp.ndarray>maps)
+    if kind == cnp.NPY_FLOAT:
+        job.storage = float32_storage
+    elif kind == cnp.NPY_DOUBLE:
+        job.storage = float64_storage
+    elif kind == NPY_HALF:
+        job.storage = float16_storage
+    else:
+        return False
+    return True
+
+
+cdef bint has_boxes(Job* job, rois, indices, int columns, bint takes_lists,
+                    bint are_crops) noexcept:
+    """Return whether boxes can be read as they are, beside described maps; set their number."""
+    job.boxes = 0
+    if are_crops and (indices is None or job.storage != float32_storage):
+        return False  # some functions take crops of other types in float32
+    if type(rois) is tuple:
+        if indices is not None or not takes_lists or len(<tuple>rois) != job.images:
+            return False
+        for each in <tuple>rois:
+            if not is_table(each, job, columns):
+                return False
+            job.boxes += cnp.PyArray_DIM(<cnp.ndarray>each, 0)
+        return True
+    if not is_table(rois, job, columns + (indices is None)):
+        return False
+    job.boxes = cnp.PyArray_DIM(<cnp.ndarray>rois, 0)
+    return indices is None or (
+        cnp.PyArray_CheckExact(indices)
+        and cnp.PyArray_TYPE(<cnp.ndarray>indices) in (cnp.NPY_INT32, cnp.NPY_INT64)
+        and is_native(<cnp.ndarray>indices, 1)
+        and cnp.PyArray_DIM(<cnp.ndarray>indices, 0) == job.boxes)
 
 
 cdef bint is_table(array, const Job* job, int columns) noexcept:
@@ -1076,6 +1115,20 @@ cdef bint is_native(cnp.ndarray array, int dimensions) noexcept:
     """Return whether an array has values, in C order, aligned and in native byte order."""
     return (cnp.PyArray_NDIM(array) == dimensions and cnp.PyArray_ISCARRAY_RO(array)
             and cnp.PyArray_SIZE(array) > 0)
+
+
+cdef class OnDevice:
+    """What works on a device, or on the host: a base for calls, whose entry small ones notice."""
+    cdef public object _device  # a context, or None on the host
+
+    def __enter__(self):
+        if self._device is not None:
+            self._device.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        if self._device is not None:
+            self._device.__exit__(*error)
 
 
 cdef class KeptCalls:
@@ -1136,14 +1189,7 @@ cdef class KeptCalls:
 
 
 cdef int MOST_KEPT = 256
-cdef bint keeps_options = True
 cdef object INDICES = object()  # stands for batch indices among the options of kept calls
-
-
-def keep_options(bint kept):
-    """Set whether calls reuse the options of earlier calls; see `roipool._pooling.observed`."""
-    global keeps_options
-    keeps_options = kept
 
 
 cdef tuple plain_options(tuple args, dict options, PyObject** array):

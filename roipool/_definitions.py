@@ -68,8 +68,7 @@ TRAITS: dict[str, Traits] = {name: Traits(*row) for name, row in _cpu.definition
 POINTWISE = frozenset(name for name, traits in TRAITS.items() if traits.kind == "points")
 # Definitions whose bins are moved, each by offsets of its own.
 MOVED = frozenset(name for name, traits in TRAITS.items() if traits.kind == "moved")
-# Definitions whose bins share no rows and columns.
-BY_BIN = POINTWISE | MOVED
+BY_BIN = _cpu.BY_BIN  # both
 # Definitions of gradients of maxima, which go to cells that a box itself reaches.
 BACKWARD_ONLY = frozenset(name for name in TRAITS if name.endswith("_gather"))
 

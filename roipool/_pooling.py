@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from roipool._boxes import CORNERS, Form, Regions
 from roipool._definitions import POINTWISE, Definition
 from roipool._dtypes import FLOATS, POOLED_DTYPES, dtype_name, numpy_dtype
 from roipool._engines import Engine, Verbs, maximum_backward
+from roipool._kept import small_result
 from roipool._layout import (
     Layout,
     Shape4,
@@ -30,26 +30,24 @@ from roipool._layout import (
 from roipool._masks.request import Pasting
 from roipool._request import (
     DEFAULT_RULES,
+    KIND,
     LAST,
     Computed,
     MaxRules,
     Pooling,
     check_sizes,
-    is_kept,
     pooled_shape,
 )
 
 # An array of the call's library; the public functions' annotations say which.
 Result: TypeAlias = Any
 
-_KIND = {"cuts": False}  # of calls that are kept, unless boxes are read otherwise
-
 # Values of a batch that is computed and then rounded to another type: with one thread, what fits a
 # core's cache; with several, enough for each.
 BATCH_ONE_THREAD, BATCH_SEVERAL_THREADS = 2**18, 2**21
 
 
-class Call:
+class Call(_cpu.OnDevice):
     """A call on arrays of one library: finds it once, works on their device, calls its engine.
 
     Parameters
@@ -63,7 +61,6 @@ class Call:
 
     __slots__ = (
         "_arrays",
-        "_device",
         "_dtype",
         "_form",
         "_given_regions",
@@ -89,15 +86,6 @@ class Call:
                 break
         self.engine, self.verbs = self.library.engine, self.library.verbs
         self._device = None if array is None else self.library.device(array)
-
-    def __enter__(self) -> Self:
-        if self._device is not None:
-            self._device.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if self._device is not None:
-            self._device.__exit__(*error)
 
     @property
     def size_name(self) -> str:
@@ -125,18 +113,35 @@ class Call:
 
         `dtype` is that of the pooled values, if the caller chooses it.
         """
-        arrays, form = self._arrays, self._form
+        pooling = self.request(definition, output_size, layout, empty_value, rules)
+        return self._forward_arrays(pooling, dtypes, dtype)
+
+    def request(
+        self,
+        definition: Definition,
+        output_size: Any,
+        layout: str = "NCHW",
+        empty_value: float = 0.0,
+        rules: MaxRules = DEFAULT_RULES,
+    ) -> Pooling:
+        """Return the request of a forward."""
         layout = "NCHW" if type(layout) is str and layout == "NCHW" else check.layout(layout)
-        maps = check.features(form.features, arrays[form.features], layout, dtypes)
+        size = check.size_pair(self._form.size, output_size)
+        return Pooling(definition, size, layout, empty_value, rules)
+
+    def _forward_arrays(
+        self, pooling: Pooling, dtypes: Sequence[str], dtype: Any
+    ) -> tuple[Array, Regions, Pooling]:
+        """Return the features, the boxes, and the request of a forward as engines take them."""
+        arrays, form, definition = self._arrays, self._form, pooling.definition
+        maps = check.float_array(form.features, arrays[form.features], dtypes, 4, pooling.layout)
         if dtype is not None:
             own = dtype_name(self.library.dtype(maps))
             self._dtype = numpy_dtype(check.pooled_dtype(dtype, own))
         regions = self.regions(maps.shape[0], self.library.dtype(maps))
         if type(definition.scale) is tuple:
             regions = self.in_cells(regions, [definition.scale])
-            definition = definition._replace(scale=1.0)
-        size = check.size_pair(form.size, output_size)
-        pooling = Pooling(definition, size, layout, empty_value, rules)
+            pooling = pooling._replace(definition=definition._replace(scale=1.0))
         # Not a call, for the sake of small ones.
         if definition.name in POINTWISE or definition.group_size != (1, 1):
             check_sizes(form.features, maps.shape, form.size, pooling)
@@ -161,7 +166,7 @@ class Call:
     ) -> tuple[Array, list[Array], Regions, Pooling]:
         """Return the gradient of pooled values, the features, the boxes, and the request."""
         form, layout = self._form, check.layout(layout)
-        maps = check.features(form.features, self._arrays[form.features], layout)
+        maps = check.float_array(form.features, self._arrays[form.features], layout=layout)
         checked = self.checked_gradient(form.features, maps.shape, definition, layout, rules)
         gradient, regions, pooling = checked
         check.same_dtype(form.grad_output, gradient, form.features, maps)
@@ -217,40 +222,35 @@ class Call:
         pooling: Pooling,
         shapes: Sequence[Shape4] | None = None,
         argmax: Any = None,
-        *,
-        is_maximum: bool = False,
-        returns_argmax: bool = False,
+        **kind: bool,
     ) -> None:
-        """Tell who keeps calls how this one was computed.
-
-        Others can be computed like a call for boxes as the caller gave them, in one table; on a
-        host, or of tensors, on one map, or on a GPU also on several.
-        """
-        form, arrays, own = self._form, self._arrays, self._given_regions
+        """Tell who keeps calls how this one was computed; `kind` is part of `Computed.kind`."""
+        form, arrays = self._form, self._arrays
         if self._dtype is not None or arrays.get("out") is not None:
             return
-        how = _boxes.TABLE_READERS.get(form.read)
-        is_as_given = how is not None and own is not None and regions.boxes is own.boxes
-        is_on_gpu = self._device is not None and (self.verbs is None or bool(pooling.scales))
-        is_alike = is_as_given and (is_on_gpu or (regions is own and is_kept(pooling)))
+        how = self._how_alike(regions, pooling)
         first = form.features if shapes is None else form.grad_output
         names = (first, form.boxes, "levels")
         given = tuple([arrays[name] for name in names if arrays.get(name) is not None])
         results = (result,) if argmax is None else (result, argmax)
-        columns, of = len(form.columns), None if shapes is None else tuple(shapes)
-        kind = {**_KIND, **(how or {}), "is_maximum": is_maximum, "returns_argmax": returns_argmax}
+        indices, columns = arrays.get(form.indices), len(form.columns)
+        of, kind = None if shapes is None else tuple(shapes), {**KIND, **(how or {}), **kind}
+        is_alike = how is not None
         LAST.call = Computed(
-            results,
-            given,
-            arrays.get(form.indices),
-            pooling,
-            columns,
-            of,
-            kind,
-            maps,
-            regions,
-            is_alike,
+            results, given, indices, pooling, columns, of, kind, maps, regions, is_alike
         )
+
+    def _how_alike(self, regions: Regions, pooling: Pooling) -> dict[str, bool] | None:
+        """Return how boxes are read if others can be computed like this call, else None.
+
+        They can for boxes as the caller gave them; on a host, or of tensors, on one map, or on a
+        GPU also on several.
+        """
+        own, how = self._given_regions, _boxes.TABLE_READERS.get(self._form.read)
+        if own is None or regions.boxes is not own.boxes:
+            return None
+        is_on_gpu = self._device is not None and (self.verbs is None or bool(pooling.scales))
+        return how if is_on_gpu or (regions is own and _cpu.is_kept(pooling)) else None
 
     def _as_given(self, regions: Regions, pooling: Pooling) -> tuple[Regions, dict[str, bool]]:
         """Return boxes for verbs: within the caller's table, if small calls read that.
@@ -259,14 +259,9 @@ class Call:
         demand that compute it again. `cuts` is an argument of the verbs of a library with small
         calls.
         """
-        own = self._given_regions
-        if not LAST.is_asked_for or own is None or regions.boxes is not own.boxes:
-            return regions, {}
-        table, how = self._arrays[self._form.boxes], _boxes.TABLE_READERS.get(self._form.read)
-        is_on_gpu = self._device is not None and bool(pooling.scales)
-        if how is None or not (is_on_gpu or (regions is own and is_kept(pooling))):
-            return regions, {}
-        if LIBRARY_OF[type(table)] is not self.library:
+        how = self._how_alike(regions, pooling) if LAST.is_asked_for else None
+        table: Any = self._arrays.get(self._form.boxes)
+        if how is None or LIBRARY_OF[type(table)] is not self.library:
             return regions, {}
         if tuple(table.shape[1:]) != (len(self._form.columns) + 1,):
             return regions, {}
@@ -291,7 +286,7 @@ class Call:
     def masked(self, grad_output: Array, regions: Regions, pooling: Pooling) -> Array:
         """Return the gradient of pooled values before they are multiplied by the mask."""
         weights = self.mask(regions, pooling)
-        return grad_output if weights is None else weighted(grad_output, weights)
+        return grad_output if weights is None else _boxes.weighted(grad_output, weights)
 
     def _with_offsets(self, regions: Regions, pooling: Pooling, maps: Shape4) -> Regions:
         """Return boxes with the offsets of their bins, on maps of such a shape."""
@@ -299,7 +294,41 @@ class Call:
         offsets = _boxes.of_bins(name, self._arrays[name], 2, regions.boxes.shape[0], size, layout)
         return _boxes.with_offsets(offsets, regions)
 
-    # ---- What the engine computes
+    # ---- What the engine computes, from the arguments
+
+    def averages(
+        self, pooling: Pooling, dtypes: Sequence[str] = FLOATS, dtype: Any = None
+    ) -> Result:
+        """Check the features, which may have these dtypes, and the boxes; average them.
+
+        Small calls take all of `FLOATS`. `dtype` is as for :meth:`checked_forward`.
+        """
+        if LAST.is_asked_for and dtype is None and self.library is NUMPY:
+            result = small_result(self._form, self._arrays, pooling)
+            if result is not None:
+                return result
+        maps, regions, pooling = self._forward_arrays(pooling, dtypes, dtype)
+        return self.average([maps], regions, pooling)
+
+    def maxima(
+        self,
+        pooling: Pooling,
+        dtypes: Sequence[str] = FLOATS,
+        dtype: Any = None,
+        *,
+        return_argmax: bool,
+    ) -> Result:
+        """Like :meth:`averages`, for maxima, with their argmax if that is asked for."""
+        if LAST.is_asked_for and dtype is None and self.library is NUMPY:
+            kind = {"is_maximum": True, "returns_argmax": return_argmax}
+            result = small_result(self._form, self._arrays, pooling, **kind)
+            if result is not None:
+                return result
+        maps, regions, pooling = self._forward_arrays(pooling, dtypes, dtype)
+        pooled, argmax = self.maximum(maps, regions, pooling, return_argmax=return_argmax)
+        return (pooled, argmax) if return_argmax else pooled
+
+    # ---- What the engine computes, from checked arrays
 
     def filled(
         self,
@@ -563,21 +592,3 @@ class Call:
         with np.errstate(over="ignore"):  # beyond the type: infinite, and at no sample
             y, x = (self.library.readable(array, real) for array in (y, x))
         return self.engine.argmax_at(y, x, regions, pooling, input_shape)
-
-
-@contextmanager
-def observed() -> Iterator[None]:
-    """Let every call in a block be made by a `Call`, for programs that replace its methods."""
-    _cpu.keep_options(False)
-    try:
-        yield
-    finally:
-        _cpu.keep_options(True)
-
-
-def weighted(values: Array, weights: Array, out: Array | None = None) -> Result:
-    """Return values times weights, in their own type."""
-    library = LIBRARY_OF[type(values)] or NUMPY
-    with np.errstate(all="ignore"):
-        own = library.astype(weights, library.dtype(values))
-        return library.xp().multiply(values, own, out)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from roipool._boxes import Regions
-from roipool._definitions import BACKWARD_ONLY, BY_BIN, POINTWISE, Definition
+from roipool._definitions import BACKWARD_ONLY, POINTWISE, Definition
 from roipool._layout import Layout, Shape4, channels, groups_of_bins, height_width, pooled_channels
 
 
@@ -50,6 +50,10 @@ class Pooling(NamedTuple):
         return self.scales or (cast(float, self.definition.scale),)
 
 
+# Arguments of `PreparedCall`: how boxes are read, and which maximum it is, if it is one.
+KIND = {"cuts": False, "is_maximum": False, "returns_argmax": False}
+
+
 class Computed(NamedTuple):
     """How a call was computed: an average or a maximum of the caller's arrays, or its gradient."""
 
@@ -61,31 +65,22 @@ class Computed(NamedTuple):
     pooling: Pooling  # the request
     columns: int  # numbers of a box
     shapes: tuple[Shape4, ...] | None  # the shapes of the maps, of a gradient
-    kind: dict[str, bool]  # the other arguments of `PreparedCall`
+    kind: dict[str, bool]  # `KIND`, and other arguments of `PreparedCall`
     maps: Sequence[Any]  # the maps of a forward, as the engine read them
     regions: Regions  # the boxes as the engine read them
     is_kept: bool  # whether others can be computed like it: see ``roipool._kept``
+    prepared: Any = None  # what computed it, if that computes small calls
 
 
 class _Last(threading.local):
     """The last call of this thread, told to who asks for it."""
 
     is_asked_for = False
+    needs_boxes = False  # who asks needs them, unless they are one table
     call: Computed | None = None
 
 
 LAST = _Last()
-
-
-def is_kept(pooling: Pooling) -> bool:
-    """Return whether calls with a request can be prepared: on one map, of bins in rows."""
-    definition = pooling.definition
-    return (
-        definition.name not in BY_BIN
-        and definition.group_size == (1, 1)
-        and definition.depth is None
-        and not pooling.scales
-    )
 
 
 def needs_no_boxes(pooling: Pooling) -> bool:

@@ -48,8 +48,8 @@ cdef class TensorCall:
         Codes and bits of the types, as in DLPack, and strides in bytes: of maps the type, of boxes
         the type and both strides, of batch indices the type and the stride.
     is_usual : bool
-        Whether boxes are corners in a table with batch indices, of the type that maps are computed
-        in.
+        Whether boxes are corners in a contiguous table with batch indices, of the type that maps
+        are computed in.
     device, boxes, columns : int
         Numbers of the device, of the boxes, and of columns of a box.
     shapes : tuple of tuple of int
@@ -172,8 +172,10 @@ cdef class TensorReader:
                 return False
             if numbers.sizes[0] != call.boxes or numbers.bits != 64 or numbers.strides[0] != 8:
                 return False
+        cdef int item = boxes.bits // 8
         call.is_usual = (indices is None and call.columns == 4 and boxes.type_code == FLOATS
-                         and boxes.bits == max(32, call.kind[1]))
+                         and boxes.bits == max(32, call.kind[1])
+                         and boxes.strides[0] == 5 * item and boxes.strides[1] == item)
         call.kind += (boxes.type_code, boxes.bits, boxes.strides[0], boxes.strides[1],
                       images.type_code, images.bits, images.strides[0])
         call.regions = boxes.address, images.address, numbers.address

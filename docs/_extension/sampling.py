@@ -17,7 +17,8 @@ from _extension.calls import Box, FloatArray
 from roipool import _cpu
 from roipool._boxes import Regions
 from roipool._definitions import OPS, TRAITS
-from roipool._pooling import Call, observed
+from roipool._kept import observed
+from roipool._pooling import Call
 from roipool._request import Pooling
 
 HEIGHT, WIDTH = 7, 9

@@ -86,7 +86,7 @@ def cropped(
 ) -> Any:
     """Return the means of masks in the cells of boxes, or whether they reach a threshold."""
     checked = check.float_array(name, masks, FLOATS_AND_BYTES, 3)[:, None]
-    maps = check.features(name, checked, dtypes=FLOATS_AND_BYTES)
+    maps = check.float_array(name, checked, FLOATS_AND_BYTES, layout="NCHW")
     regions = call.regions(maps.shape[0], call.library.dtype(maps))
     pooling = Pooling(definition, check.size_pair(call.size_name, size))
     means = call.average([maps], regions, pooling)[:, 0]

@@ -27,8 +27,7 @@ def roi_align_rotated(
     """Return what detectron2's layer with these options returns."""
     with Call(FORM, input=input, rois=rois) as call:
         definition = _align(spatial_scale, sampling_ratio)
-        maps, regions, pooling = call.checked_forward(definition, output_size)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(definition, output_size))
 
 
 @for_every_array

@@ -80,8 +80,7 @@ def deform_roi_pool(
     form, name = _form(offset)
     with Call(form, input=input, rois=rois, offset=offset) as call:
         placed = _definition(name, spatial_scale, sampling_ratio, gamma)
-        maps, regions, pooling = call.checked_forward(placed, output_size)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, output_size))
 
 
 @for_every_array

@@ -69,8 +69,7 @@ def roi_align_rotated(
     """
     with Call(ROTATED_FORM, input=input, rois=rois) as call:
         placed = _align(spatial_scale, sampling_ratio, aligned, clockwise)
-        maps, regions, pooling = call.checked_forward(placed, output_size)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, output_size))
 
 
 @for_every_array

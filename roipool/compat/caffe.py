@@ -69,10 +69,10 @@ def roi_pooling(
     """
     with Call(FORM, bottom=bottom, rois=rois) as call:
         scale = conventions.float32_number("spatial_scale", spatial_scale)
-        checked = call.checked_forward(
+        pooling = call.request(
             Definition("roi_pool", scale), (pooled_h, pooled_w), rules=CELLS_FROM_LOWEST_FLOAT32
         )
-        return call.maximum(*checked)
+        return call.maxima(pooling, return_argmax=True)
 
 
 @for_every_array

@@ -138,7 +138,7 @@ def roi_pooling_2d(
              [12., 13.]]]], dtype=float32)
     """
     with Call(_pooling_form(spatial_scale), x=x, rois=rois) as call:
-        maps = check.features("x", in_float64("x", x))
+        maps = check.float_array("x", in_float64("x", x), layout="NCHW")
         pooling = Pooling(_POOLING, check.size_pair(POOLING_FORM.size, (outh, outw)), rules=_CELLS)
         regions = call.regions(maps.shape[0], check.dtype_of(maps))
         return maxima(call, x, maps, regions, pooling, return_argmax)
@@ -290,8 +290,7 @@ def roi_average_pooling_2d(
              [6., 7.]]]], dtype=float32)
     """
     with Call(_form(spatial_scale), x=x, rois=rois, roi_indices=roi_indices) as call:
-        maps, regions, pooling = call.checked_forward(_DEFINITION, outsize)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(_DEFINITION, outsize))
 
 
 @for_every_array

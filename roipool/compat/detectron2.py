@@ -48,8 +48,7 @@ def _roi_align(
     """Return what :class:`ROIAlign` with these options returns."""
     with Call(FORM, input=input, rois=rois) as call:
         definition = _align(spatial_scale, sampling_ratio, aligned)
-        maps, regions, pooling = call.checked_forward(definition, output_size)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(definition, output_size))
 
 
 @for_every_array

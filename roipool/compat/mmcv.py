@@ -147,8 +147,7 @@ def roi_align(
         if mode == "avg":
             if want_argmax:
                 raise ValueError("return_argmax must be False with pool_mode='avg'")
-            maps, regions, pooling = call.checked_forward(definition, output_size)
-            return call.average([maps], regions, pooling)
+            return call.averages(call.request(definition, output_size))
         maps, regions, pooling = call.checked_forward(
             definition, output_size, empty_value=lowest, rules=_RULES._replace(lowest=lowest)
         )
@@ -377,8 +376,7 @@ def prroi_pool(
     """
     with Call(PRECISE_FORM, features=features, rois=rois) as call:
         definition = conventions.precise_definition(spatial_scale)
-        maps, regions, pooling = call.checked_forward(definition, output_size)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(definition, output_size))
 
 
 @for_every_array

@@ -211,8 +211,7 @@ def contrib_ROIAlign(  # noqa: N802
     with Call(FORM, data=data, rois=rois) as call:
         _mxnet_deformable.check_name(name)
         placed = _align(spatial_scale, sample_ratio, position_sensitive, aligned)
-        maps, regions, pooling = call.checked_forward(placed, _pair(pooled_size))
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, _pair(pooled_size)))
 
 
 @for_every_array
@@ -344,8 +343,7 @@ def contrib_RROIAlign(  # noqa: N802
     with Call(ROTATED_FORM, data=data, rois=rois) as call:
         _mxnet_deformable.check_name(name)
         placed = _rotated.definition(_scale(spatial_scale), sampling_ratio, False)
-        maps, regions, pooling = call.checked_forward(placed, _pair(pooled_size))
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, _pair(pooled_size)))
 
 
 @for_every_array

@@ -271,8 +271,7 @@ def CropAndResize(  # noqa: N802 - ONNX Runtime's name
     with Call(CROP_FORM, X=X, rois=rois, batch_indices=batch_indices) as call:
         placed = _CROPS[check.choice("mode", mode, tuple(_CROPS))]
         outside = check.any_float("extrapolation_value", extrapolation_value)
-        maps, regions, pooling = call.checked_forward(placed, crop_size, empty_value=outside)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, crop_size, empty_value=outside))
 
 
 @for_every_array

@@ -225,8 +225,7 @@ def ROIAlignRotated(  # noqa: N802 - OpenVINO's name
     """
     with Call(ROTATED_FORM, data=data, rois=rois, batch_indices=batch_indices) as call:
         placed = _align_rotated(sampling_ratio, spatial_scale, clockwise_mode)
-        maps, regions, pooling = call.checked_forward(placed, (pooled_h, pooled_w))
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, (pooled_h, pooled_w)))
 
 
 def _align_rotated(sampling_ratio: int, spatial_scale: float, clockwise_mode: bool) -> Definition:

@@ -284,10 +284,7 @@ def psroi_pool(
              [64., 91.]]]], dtype=float32)
     """
     with Call(FORM, x=x, boxes=boxes, boxes_num=boxes_num) as call:
-        maps, regions, pooling = call.checked_forward(
-            _position_sensitive(spatial_scale), output_size
-        )
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(_position_sensitive(spatial_scale), output_size))
 
 
 @for_every_array

@@ -46,8 +46,7 @@ def prroi_pool2d(
     """
     with Call(FORM, features=features, rois=rois) as call:
         definition = conventions.precise_definition(spatial_scale)
-        maps, regions, pooling = call.checked_forward(definition, (pooled_height, pooled_width))
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(definition, (pooled_height, pooled_width)))
 
 
 @for_every_array

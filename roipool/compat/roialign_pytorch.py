@@ -74,10 +74,7 @@ def crop_and_resize(
     """
     with Call(FORM, image=image, boxes=boxes, box_ind=box_ind) as call:
         filling = check.any_float("extrapolation_value", extrapolation_value)
-        maps, regions, pooling = call.checked_forward(
-            _CROP, (crop_height, crop_width), empty_value=filling
-        )
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(_CROP, (crop_height, crop_width), empty_value=filling))
 
 
 @for_every_array
@@ -167,7 +164,7 @@ def _roi_align(
 ) -> ArrayT:
     """Return what the layer :class:`RoIAlign` with these options returns."""
     with Call(featuremap=featuremap, boxes=boxes, box_ind=box_ind):
-        maps = check.features("featuremap", featuremap)
+        maps = check.float_array("featuremap", featuremap, layout="NCHW")
         bins, sizes = (crop_height, crop_width), (maps.shape[2], maps.shape[3])
         normalised = _normalised(boxes, bins, sizes, transform_fpcoor, check.dtype_of(maps))
         return crop_and_resize(maps, normalised, box_ind, *bins, extrapolation_value)

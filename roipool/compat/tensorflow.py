@@ -97,7 +97,7 @@ def crop_and_resize(
     """
     with Call(_FORM, image=image, boxes=boxes, box_indices=box_indices) as call:
         pixels = _in_float32("image", image, keeps_integers=True)
-        maps = check.features("image", pixels, "NHWC", FLOATS_AND_INTEGERS)
+        maps = check.float_array("image", pixels, FLOATS_AND_INTEGERS, layout="NHWC")
         pooling = Pooling(
             _definition(method),
             check.size_pair("crop_size", crop_size),
@@ -170,7 +170,7 @@ def crop_and_resize_backward_boxes(
     check.choice("method", method, ("bilinear",))
     with Call(_boxes.CROPS, grads=grads, image=image, boxes=boxes, box_indices=box_indices) as call:
         gradient = check.float_array("grads", _in_float32("grads", grads))
-        maps = check.features("image", _in_float32("image", image), "NHWC")
+        maps = check.float_array("image", _in_float32("image", image), layout="NHWC")
         regions = call.regions(maps.shape[0], check.dtype_of(maps))
         size = check.grad_output("grads", gradient, regions.boxes.shape[0], maps.shape, "NHWC")
         pooling = Pooling(_BOX_GRADIENT, size, "NHWC")

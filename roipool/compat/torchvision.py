@@ -108,8 +108,7 @@ def roi_align(
     """
     with Call(FORM, input=input, boxes=boxes) as call:
         placed = _align(spatial_scale, sampling_ratio, aligned)
-        maps, regions, pooling = call.checked_forward(placed, output_size)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, output_size))
 
 
 @for_every_array
@@ -163,12 +162,9 @@ def roi_pool(
     """
     with Call(FORM, input=input, boxes=boxes) as call:
         placed = Definition("roi_pool", check.real_number("spatial_scale", spatial_scale))
-        maps, regions, pooling = call.checked_forward(
-            placed, output_size, rules=conventions.CELLS_FROM_LOWEST_FLOAT32
-        )
+        pooling = call.request(placed, output_size, rules=conventions.CELLS_FROM_LOWEST_FLOAT32)
         want_argmax = check.flag("return_argmax", return_argmax)
-        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
-        return (pooled, argmax) if want_argmax else pooled
+        return call.maxima(pooling, return_argmax=want_argmax)
 
 
 @for_every_array

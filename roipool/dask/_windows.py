@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from roipool import _cpu
 from roipool._boxes import Regions
 from roipool._layout import AXES
-from roipool._request import Pooling, is_kept
+from roipool._request import Pooling
 
 Array = Any  # of Dask, which has no types
 Cells = NDArray[np.int64]
@@ -52,7 +52,7 @@ def are_cut(maps: Array, layout: str) -> bool:
 
 def are_read_by_window(maps: Sequence[Array], pooling: Pooling) -> bool:
     """Return whether tasks read only some chunks: of one map, whose boxes have windows."""
-    is_one = len(maps) == 1 and is_kept(pooling) and maps[0].size > 0
+    is_one = len(maps) == 1 and _cpu.is_kept(pooling) and maps[0].size > 0
     return is_one and are_cut(maps[0], pooling.layout)
 
 

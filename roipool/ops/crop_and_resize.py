@@ -192,15 +192,9 @@ def crop_and_resize(
     """
     with Call(CROPS, features=features, boxes=boxes, box_indices=box_indices, out=out) as call:
         filling = check.any_float("extrapolation_value", extrapolation_value)
-        maps, regions, pooling = call.checked_forward(
-            definition(method, antialias, border),
-            crop_size,
-            layout,
-            filling,
-            dtypes=FLOATS_AND_INTEGERS,
-            dtype=dtype,
-        )
-        return call.average([maps], regions, pooling)
+        placed = definition(method, antialias, border)
+        pooling = call.request(placed, crop_size, layout, filling)
+        return call.averages(pooling, FLOATS_AND_INTEGERS, dtype)
 
 
 @by_front_end

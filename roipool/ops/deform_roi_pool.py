@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roipool import _arguments as check
-from roipool._boxes import DEFORMED
+from roipool._boxes import DEFORMED, weighted
 from roipool._definitions import Definition
 from roipool._dtypes import real_dtype
 from roipool._front_ends import by_front_end
 from roipool._layout import AXES, Layout
-from roipool._pooling import Call, weighted
+from roipool._pooling import Call
 from roipool._types import AnyArray, ArrayT, Boxes, Numbers
 
 

@@ -115,8 +115,7 @@ def deformable_ps_roi_pool(
         features=features, rois=rois, offsets=offsets, batch_indices=batch_indices, out=out
     ) as call:
         placed = definition(spatial_scale, samples, group_size, gamma)
-        maps, regions, pooling = call.checked_forward(placed, output_size, layout)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, output_size, layout))
 
 
 @by_front_end

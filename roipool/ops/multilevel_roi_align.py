@@ -186,7 +186,7 @@ def multilevel_roi_align(
         scales, pairs = _scales(len(maps), spatial_scales)
         placed = definition(scales[0], sampling_ratio, aligned)
         size = check.size_pair("output_size", output_size)
-        regions = call.regions(maps[0].shape[0], check.dtype_of(maps[0]))
+        regions = call.regions(maps[0].shape[0], call.library.dtype(maps[0]))
         regions = _on_levels(call, regions, levels, scales, pairs)
         pooling = Pooling(placed, size, layout, scales=scales)
         return call.average(maps, regions, pooling)

@@ -67,8 +67,7 @@ def precise_roi_pool(
     """
     with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
         placed = definition(spatial_scale)
-        maps, regions, pooling = call.checked_forward(placed, output_size, layout)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, output_size, layout))
 
 
 @by_front_end

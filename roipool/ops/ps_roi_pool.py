@@ -83,8 +83,7 @@ def ps_roi_pool(
     """
     with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
         placed = definition(spatial_scale, group_size)
-        maps, regions, pooling = call.checked_forward(placed, output_size, layout)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, output_size, layout))
 
 
 @by_front_end

@@ -236,13 +236,10 @@ def roi_align(
         want_argmax = check.flag("return_argmax", return_argmax)
         if is_average and want_argmax:
             raise ValueError("return_argmax must be False with mode='avg': an average has none")
-        maps, regions, pooling = call.checked_forward(
-            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_INTEGERS, dtype=dtype
-        )
+        pooling = call.request(placed, output_size, layout, rules=RULES)
         if is_average:
-            return call.average([maps], regions, pooling)
-        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
-        return (pooled, argmax) if want_argmax else pooled
+            return call.averages(pooling, FLOATS_AND_INTEGERS, dtype)
+        return call.maxima(pooling, FLOATS_AND_INTEGERS, dtype, return_argmax=want_argmax)
 
 
 @by_front_end

@@ -121,8 +121,7 @@ def roi_align_rotated(
     """
     with Call(ROTATED, features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
         placed = definition(spatial_scale, sampling_ratio, aligned, clockwise, angle_unit)
-        maps, regions, pooling = call.checked_forward(placed, output_size, layout)
-        return call.average([maps], regions, pooling)
+        return call.averages(call.request(placed, output_size, layout))
 
 
 @by_front_end

@@ -163,11 +163,8 @@ def roi_pool(
     with Call(features=features, rois=rois, batch_indices=batch_indices, out=out) as call:
         want_argmax = check.flag("return_argmax", return_argmax)
         placed = definition(spatial_scale)
-        maps, regions, pooling = call.checked_forward(
-            placed, output_size, layout, rules=RULES, dtypes=FLOATS_AND_INTEGERS, dtype=dtype
-        )
-        pooled, argmax = call.maximum(maps, regions, pooling, return_argmax=want_argmax)
-        return (pooled, argmax) if want_argmax else pooled
+        pooling = call.request(placed, output_size, layout, rules=RULES)
+        return call.maxima(pooling, FLOATS_AND_INTEGERS, dtype, return_argmax=want_argmax)
 
 
 @by_front_end

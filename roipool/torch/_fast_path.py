@@ -11,8 +11,8 @@ import functools
 
 from torch import Tensor, get_num_threads
 
-from roipool._cpu import PreparedCall, TensorReader
-from roipool._request import Pooling, is_kept
+from roipool._cpu import PreparedCall, TensorReader, is_kept
+from roipool._request import Pooling
 from roipool.torch._families import Settings, pooling_of
 from roipool.torch._memory import FLOATS, ON_CPU, PLAIN
 

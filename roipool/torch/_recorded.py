@@ -29,6 +29,8 @@ from roipool.torch._host_calls import REFUSALS, as_array, is_watched, on_torch_t
 from roipool.torch._library import verbs
 from roipool.torch._memory import ENGINE, HOST, map_array
 
+_compute_and_keep = functools.partial(compute_and_keep, needs_boxes=True)
+
 
 class _Done(NamedTuple):
     """An average that is computed: its request, and the boxes as `Regions` or as one table."""
@@ -107,14 +109,16 @@ def _computed(
         if result is not None:
             pooled, request = torch.from_numpy(result), prepared.pooling
             return _Done(pooled, request, prepared.cuts, args[1:2]), own[:1]
-    result, last = on_torch_threads(compute_and_keep, function, kept, own, named)
+    result, last = on_torch_threads(_compute_and_keep, function, kept, own, named)
     if last is None or last.kind["is_maximum"] or last.shapes is not None:
         return None, ()
     pooled = torch.from_numpy(result)
-    if last.is_kept and table is not None and table.shape[1:] == (last.columns + 1,):
+    is_prepared = last.is_kept and last.given[1] is table
+    if is_prepared and table is not None and table.shape[1:] == (last.columns + 1,):
         return _Done(pooled, last.pooling, last.kind["cuts"], args[1:2]), last.maps  # as prepared
     boxes = [None if each is None else torch.from_numpy(each) for each in last.regions]
-    return _Done(pooled, last.pooling, False, boxes), last.maps
+    cuts = last.kind["cuts"] and last.regions.batch_indices is None  # one table of both
+    return _Done(pooled, last.pooling, cuts, boxes), last.maps
 
 
 class _Recorded(torch.autograd.Function):  # type: ignore[misc]  # no types where no torch is

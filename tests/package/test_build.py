@@ -6,6 +6,7 @@ import importlib.resources
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -59,10 +60,26 @@ def test_public_names_exist() -> None:
         assert hasattr(roipool, name)
 
 
-COMPUTING_MODULES = {"_front_ends", "_kept", "_arguments", "_boxes", "_pooling", "_request"}
+COMPUTING_MODULES = {"_front_ends", "_kept", "_arguments", "_pooling"}
 ROI_ALIGN_MODULES = COMPUTING_MODULES | {"ops.roi_align"}
 KEPT_MODULES = {"_front_ends"}  # sizes that are lists are not kept
 TORCHVISION_MODULES = COMPUTING_MODULES | {"compat.torchvision", "compat._conventions"}
+
+
+def entered(call: Callable[[], Any]) -> list[FrameType]:
+    """Return the functions of Python that a call enters."""
+    frames: list[FrameType] = []
+
+    def look(frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            frames.append(frame)
+
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return frames
 
 
 @pytest.mark.parametrize(
@@ -77,21 +94,36 @@ TORCHVISION_MODULES = COMPUTING_MODULES | {"compat.torchvision", "compat._conven
 def test_a_call_visits_few_modules(pool: Callable[[Any, Any], Any], modules: set[str]) -> None:
     """A call passes through few modules, for readers and for the speed of small calls."""
     maps, rois = np.ones((1, 1, 8, 8), np.float32), np.array([[0, 0, 0, 7, 7]], np.float32)
-    visited: set[str] = set()
-
-    def look(frame: FrameType, event: str, arg: Any) -> None:
-        if event == "call":
-            visited.add(frame.f_globals["__name__"])
-
     pool(maps, rois)
-    sys.setprofile(look)
-    try:
-        pool(maps, rois)
-    finally:
-        sys.setprofile(None)
+    visited = {frame.f_globals["__name__"] for frame in entered(lambda: pool(maps, rois))}
     assert {name for name in visited if name.startswith("roipool.")} == {
         f"roipool.{name}" for name in modules
     }
+
+
+@pytest.mark.parametrize(
+    ("pool", "most"),
+    [
+        (lambda maps, rois, ratio: roipool.roi_align(maps, rois, 2, 1.0, ratio), 15),
+        (lambda maps, rois, ratio: torchvision.roi_align(maps, rois, 2, 1.0, ratio), 17),
+        (
+            lambda maps, rois, ratio: roipool.multilevel_roi_align(
+                [maps, maps], rois, 2, [1.0, 0.5], ratio
+            ),
+            45,
+        ),
+    ],
+    ids=["roi_align", "torchvision", "pyramid"],
+)
+def test_a_call_with_new_options_enters_few_functions(
+    pool: Callable[[Any, Any, int], Any], most: int
+) -> None:
+    maps, rois = np.ones((1, 1, 8, 8), np.float32), np.array([[0, 0, 0, 7, 7]], np.float32)
+    pool(maps, rois, 3)
+    frames = entered(lambda: pool(maps, rois, 4))
+    names = [frame.f_globals["__name__"] for frame in frames]
+    own = [name for name in names if name.startswith("roipool.")]
+    assert len(own) <= most, Counter(own)
 
 
 def test_import_is_light() -> None:
