@@ -163,7 +163,7 @@ cdef class TensorReader:
         call.boxes, call.columns = boxes.sizes[0], boxes.sizes[1]
         images, numbers.address = boxes, 0
         if indices is None:
-            boxes.address += boxes.bits // 8
+            boxes.address += boxes.strides[1]
             call.columns -= 1
         elif not (self.see(indices, 1, call.device, &images) and is_number(&images)):
             return False

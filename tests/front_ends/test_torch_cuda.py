@@ -344,6 +344,11 @@ def test_small_calls_of_tables_give_the_same_bits(
         assert torch.equal(pooled, expected)
         assert pooled.stride() == expected.stride()
         assert driver.launched == [(7, "average_forward")] * (number + 1)
+    by_columns, wide = table.T.contiguous().T, torch.cat([table, table], dim=1)
+    for view in (by_columns, wide[:, :5], wide[:, 5:]):
+        pooled = _launches.average(with_cuts, view, None, None, features)
+        assert pooled is not None
+        assert torch.equal(pooled, expected)
 
 
 def test_calls_that_are_not_small(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:

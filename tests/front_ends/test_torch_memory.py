@@ -95,6 +95,20 @@ def test_views_of_enough_memory_are_taken() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_tables_of_boxes_may_be_views(dtype: torch.dtype) -> None:
+    features = torch.rand(2, 3, 10, 12).to(dtype)
+    rois = torch.tensor([[0, 0.5, 0.5, 3, 3], [1, 2, 2, 9, 8], [1, 1, 4, 5, 6], [0, 2, 3, 7, 5]])
+    for _ in range(2):
+        expected = roipool.roi_align(features, rois, 2)
+    wide, tall = torch.zeros(4, 7), torch.zeros(8, 5)
+    wide[:, 1:6], tall[::2] = rois, rois
+    for view in (wide[:, 1:6], tall[::2], rois.T.contiguous().T):
+        assert torch.equal(view, rois)
+        assert torch.equal(roipool.roi_align(features, view, 2), expected)
+    assert torch.equal(roipool.roi_align(features, rois[:1].expand(3, 5), 2)[1], expected[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_zeros_without_memory_are_zeros(dtype: torch.dtype) -> None:
     """torch has such for tangents and gradients that are 0."""
     plain, rois = torch.rand(2, 3, 6, 7).to(dtype), torch.tensor([[1, 0.5, 0.5, 3, 3]])

@@ -66,6 +66,8 @@ def test_calls_are_as_torch_says(
     ]
     for table, indices in (
         (torch.rand(9, 5), None),
+        (torch.rand(9, 6)[:, :5], None),
+        (torch.rand(5, 9).T, None),
         (torch.rand(9, 5)[:, 1:], torch.rand(9, 5)[:, 0]),
         (torch.rand(4, 9).double().T, torch.arange(9)),
         (torch.zeros(1, 4, dtype=torch.int32).expand(9, 4), torch.zeros(18).int()[::2]),
@@ -83,7 +85,7 @@ def test_calls_are_as_torch_says(
         of_images = *code_of(images.dtype), images.stride(0) * images.itemsize
         assert call.kind == (*code_of(dtype), *code_of(boxes.dtype), *steps, *of_images)
         is_float32 = boxes.dtype is torch.float32 and dtype is not torch.float64
-        assert call.is_usual is (indices is None and is_float32)
+        assert call.is_usual is (indices is None and is_float32 and table.is_contiguous())
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 3, 1, 1), (2, 1, 5, 7), (2, 3, 1, 7)])
