@@ -34,8 +34,11 @@ KERNELS = Path("roipool") / "kernels"
 ADDRESSES = runpy.run_path("roipool/_addresses.py")
 # Compiled for each instruction set, the slowest first.
 ENGINES = ("average", "maximum", "position_sensitive", "integers")
-# Compiled once: plans and steps of calls, and the table of engines.
-CALLS = str(KERNELS / "cpu" / "calls.cpp")
+# Compiled once: plans and steps of calls, definitions, and the table of engines.
+CALLS = [
+    *(str(KERNELS / "cpu" / f"{name}.cpp") for name in ("calls", "placing")),
+    *sorted(str(path) for path in (KERNELS / "cpu" / "definitions").glob("*.cpp")),
+]
 TABLE = str(KERNELS / "cpu" / "engines.cpp")
 
 # Decisions (floor, ceil, outside the map) must not depend on the compiler: no contraction.
@@ -174,7 +177,7 @@ class BuildWithEngines(build_ext):
         ext.define_macros += asked_team()
         ext.extra_compile_args += self.spelled(GEOMETRY_FLAGS)
         engines = self.chosen_engines(ext)
-        jobs = [partial(self.build_shared, ext, source) for source in [*ext.sources, CALLS]]
+        jobs = [partial(self.build_shared, ext, source) for source in [*ext.sources, *CALLS]]
         jobs += [
             partial(self.build_engine, engine, isa, flags)
             for engine in ENGINES

@@ -21,6 +21,14 @@
 #define ROIPOOL_ENGINE_HD __attribute__((always_inline)) inline
 #endif
 
+// For what definitions and sinks share. Compilers would copy it into each definition, for each
+// sink, which takes them seconds and saves little.
+#if defined(__CUDACC__) || defined(__wasm__)
+#define ROIPOOL_HD_ONCE ROIPOOL_HD
+#else
+#define ROIPOOL_HD_ONCE __attribute__((noinline)) inline
+#endif
+
 namespace roipool {
 
 // Offsets into arrays and numbers of samples. At least 64 bits on every platform.

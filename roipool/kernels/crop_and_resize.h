@@ -98,8 +98,8 @@ ROIPOOL_HD void add_bilinear_cell(const Axis<T>& axis, const CropGrid<T>& grid, 
 
 // Adds the samples of the output cells to the sink, except those outside the map.
 template <typename T, typename Sink>
-ROIPOOL_HD void add_bilinear_crop(const Axis<T>& axis, const CropGrid<T>& grid, int first_bin,
-                                  int last_bin, Sink& sink) {
+ROIPOOL_HD_ONCE void add_bilinear_crop(const Axis<T>& axis, const CropGrid<T>& grid, int first_bin,
+                                       int last_bin, Sink& sink) {
   for (int cell = first_bin; cell < last_bin; ++cell) {
     sink.begin_bin(cell, 1);
     if (!is_on_map(axis, read_position(axis, grid, cell))) continue;
@@ -108,8 +108,8 @@ ROIPOOL_HD void add_bilinear_crop(const Axis<T>& axis, const CropGrid<T>& grid, 
 }
 
 template <typename T, typename Sink>
-ROIPOOL_HD void add_nearest_crop(const Axis<T>& axis, const CropGrid<T>& grid, int first_bin,
-                                 int last_bin, Sink& sink) {
+ROIPOOL_HD_ONCE void add_nearest_crop(const Axis<T>& axis, const CropGrid<T>& grid, int first_bin,
+                                      int last_bin, Sink& sink) {
   for (int cell = first_bin; cell < last_bin; ++cell) {
     sink.begin_bin(cell, 1);
     const T position = read_position(axis, grid, cell);

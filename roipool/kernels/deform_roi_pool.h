@@ -45,8 +45,8 @@ ROIPOOL_HD Sample<T> extrapolated_border(T position, wide_int size) {
 }
 
 template <bool extrapolates, typename T, typename Sink>
-ROIPOOL_HD void add_moved_samples(const Axis<T>& axis, const SampleGrid<T>& grid, int first_bin,
-                                  int last_bin, Sink& sink) {
+ROIPOOL_HD_ONCE void add_moved_samples(const Axis<T>& axis, const SampleGrid<T>& grid,
+                                       int first_bin, int last_bin, Sink& sink) {
   for (int bin = first_bin; bin < last_bin; ++bin) {
     const MovedBin<T> moved = moved_bin(axis, grid, bin);
     sink.begin_bin(bin, grid.count);

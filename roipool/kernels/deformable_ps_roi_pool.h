@@ -1,6 +1,7 @@
 // Deformable position-sensitive ROI pooling: the samples of each bin begin at its corner, bins are
 // moved, and a sample outside the map does not count (Deformable-ConvNets, MXNet, OpenVINO).
 #pragma once
+#include "definitions.h"
 #include "roi_align.h"
 
 namespace roipool {
@@ -79,6 +80,14 @@ ROIPOOL_HD void deformable_ps_roi_pool(const Axis<T>& axis, int first_bin, int l
                PositionGradient<T>{T(1), T(0)});
     }
   }
+}
+
+// How far an offset of 1 moves the bins of a box, where the factor is 1: in the caller's unit or,
+// of rounded boxes, in map cells.
+template <typename T>
+ROIPOOL_HD double moved_side(Definition definition, const Axis<T>& axis) {
+  if (rounds_boxes(definition)) return static_cast<double>(rounded_box(axis).length);
+  return static_cast<double>(axis.high) - static_cast<double>(axis.low);
 }
 
 }  // namespace roipool

@@ -2,6 +2,7 @@
 #pragma once
 #include "argmax.h"
 #include "definitions.h"
+#include "roi_align.h"
 
 namespace roipool {
 

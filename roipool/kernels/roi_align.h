@@ -153,8 +153,8 @@ ROIPOOL_HD PositionGradient<T> position_gradient(const SampleGrid<T>& grid, cons
 
 // Adds the bilinear samples of a grid to the sink.
 template <typename T, typename Grid, typename Sink>
-ROIPOOL_HD void add_grid_samples(const Axis<T>& axis, const Grid& grid, int first_bin, int last_bin,
-                                 Sink& sink) {
+ROIPOOL_HD_ONCE void add_grid_samples(const Axis<T>& axis, const Grid& grid, int first_bin,
+                                      int last_bin, Sink& sink) {
   for (int bin = first_bin; bin < last_bin; ++bin) {
     sink.begin_bin(bin, grid.count);
     const NumberRange near = numbers_near_map(grid, bin, axis.size);

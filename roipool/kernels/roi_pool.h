@@ -14,15 +14,15 @@ ROIPOOL_HD void add_cells(int bin, wide_int first, wide_int last, wide_int size,
 }
 
 template <typename T, typename Sink>
-ROIPOOL_HD void add_no_cells(int first_bin, int last_bin, Sink& sink) {
+ROIPOOL_HD_ONCE void add_no_cells(int first_bin, int last_bin, Sink& sink) {
   for (int bin = first_bin; bin < last_bin; ++bin) sink.begin_bin(bin, 0);
 }
 
 // A box of `length` whole cells from `start`, cut into bins whose edges are computed in type `Edge`
 // and rounded outwards.
 template <typename Edge, typename T, typename Sink>
-ROIPOOL_HD void add_whole_cell_bins(wide_int start, wide_int length, const Axis<T>& axis,
-                                    int first_bin, int last_bin, Sink& sink) {
+ROIPOOL_HD_ONCE void add_whole_cell_bins(wide_int start, wide_int length, const Axis<T>& axis,
+                                         int first_bin, int last_bin, Sink& sink) {
   const Edge bin_length = Edge(length) / Edge(axis.bins);
   for (int bin = first_bin; bin < last_bin; ++bin) {
     const wide_int first = start + to_wide_int(floor_of(Edge(bin) * bin_length));
@@ -155,8 +155,8 @@ ROIPOOL_HD void mmcv_roi_pool(const Axis<T>& axis, int first_bin, int last_bin, 
 // Adjacent bins along a box whose ends are not rounded, at least a tenth of a cell long: each bin
 // is the cells that it touches.
 template <typename T, typename Sink>
-ROIPOOL_HD void add_touched_cell_bins(T start, T end, const Axis<T>& axis, int first_bin,
-                                      int last_bin, Sink& sink) {
+ROIPOOL_HD_ONCE void add_touched_cell_bins(T start, T end, const Axis<T>& axis, int first_bin,
+                                           int last_bin, Sink& sink) {
   if (!(is_finite(start) && is_finite(end))) {
     add_no_cells<T>(first_bin, last_bin, sink);
     return;

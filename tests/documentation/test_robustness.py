@@ -137,7 +137,7 @@ def test_no_state_of_python_is_missing() -> None:
 
 def test_no_state_of_c_is_missing() -> None:
     kernels = SOURCES / "roipool" / "kernels"
-    texts = [file.read_text() for file in [*kernels.glob("*.h"), *kernels.glob("cpu/*")]]
+    texts = [file.read_text() for file in [*kernels.glob("*.h"), *kernels.glob("cpu/**/*.*")]]
     found = {name for text in texts for name in VARIABLE.findall(text)}
     engine = (SOURCES / "roipool" / "_cpu.pyx").read_text()
     found |= {name for names in BOUND_ANEW.findall(engine) for name in names.split(", ")}

@@ -54,12 +54,16 @@ FILES = {
     f"{KERNELS}/cpu/maximum.cpp": "static int maximum = 2;\n",
     f"{KERNELS}/cpu/position_sensitive.cpp": "static int position_sensitive = 3;\n",
     f"{KERNELS}/cpu/integers.cpp": "static int integers = 4;\n",
-    f"{KERNELS}/cpu/calls.cpp": '#include "../roi_pool.h"\nstatic int calls = pool();\n',
+    f"{KERNELS}/cpu/calls.cpp": "static int calls = 5;\n",
+    f"{KERNELS}/cpu/placing.cpp": "static int placing = 6;\n",
+    f"{KERNELS}/cpu/definitions/roi_pool.cpp": (
+        '#include "../../roi_pool.h"\nstatic int bins = pool();\n'
+    ),
     f"{KERNELS}/cpu/engines.cpp": BUILT,
     f"{KERNELS}/roi_pool.h": "inline int pool() { return 6; }\n",
 }
 ONE_SET = {"average", "maximum", "position_sensitive", "integers"}
-ONCE = {"_cpu", "calls", "engines"}
+ONCE = {"_cpu", "calls", "placing", "roi_pool", "engines"}
 EVERY_OBJECT = ONE_SET | ONCE
 # As pip installs a folder: the build backend's function, in the folder.
 EDITABLE = """
@@ -114,7 +118,7 @@ def test_only_what_includes_a_changed_file_is_compiled(tree: Path) -> None:
     change(tree, f"{KERNELS}/roi_align.h")
     assert built(tree) == {"_cpu"}
     change(tree, f"{KERNELS}/roi_pool.h")
-    assert built(tree) == {"calls"}
+    assert built(tree) == {"roi_pool"}
     change(tree, f"{KERNELS}/cpu/lanes.h")
     assert built(tree) == {"average"}
     change(tree, f"{KERNELS}/cpu/maximum.cpp")

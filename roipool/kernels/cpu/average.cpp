@@ -44,16 +44,14 @@ struct ReadColumns {
 // The weighted sum of source rows in the columns that bins read. Up to four rows are summed anew
 // wherever a column is listed; more are accumulated, which must not happen twice.
 template <typename Vector, int Vectors, typename Source, typename Value>
-inline void add_rows_in_read_columns(const View<const Source>& map, const Taps<Value>& rows,
-                                     const Lines<Value>& bins, const ReadColumns& all,
-                                     const Line<Value>& sums, LongWork* work) {
-  if (rows.count <= 4 && all.count > 0) {
-    add_all_rows<Vector, Vectors, false>(map, rows, ColumnList{all.column, all.count}, sums, work);
-    return;
-  }
-  for (int bin = 0; bin < bins.count; ++bin) {
+__attribute__((always_inline)) inline void add_rows_in_read_columns(
+    const View<const Source>& map, const Taps<Value>& rows, const Lines<Value>& bins,
+    const ReadColumns& all, const Line<Value>& sums, LongWork* work) {
+  const bool at_once = rows.count <= 4 && all.count > 0;
+  for (int bin = 0; bin < (at_once ? 1 : bins.count); ++bin) {
     const Taps<Value> read = bins.taps_of(bin);
-    const ColumnList listed = {read.source, distinct_columns(read)};
+    const ColumnList listed = at_once ? ColumnList{all.column, all.count}
+                                      : ColumnList{read.source, distinct_columns(read)};
     add_all_rows<Vector, Vectors, false>(map, rows, listed, sums, work);
   }
 }
@@ -66,7 +64,7 @@ void pool_rows(const Job& job, wide_int box, const View<const Source>& map, int 
   const Lines<Value> rows = bins_from_cells<Value>(job.rows, box);
   const Lines<Value> columns = bins_from_cells<Value>(job.columns, box);
   const Rectangle window = window_of_box(job, box);
-  const wide_int width = map.vectors * Lanes<Vector>::count;
+  const wide_int width = (Vectors ? Vectors : map.vectors) * Lanes<Vector>::count;
   const Line<Value> sums = {row_sums - window.left * width, width};
   // Samples far apart leave cells between them that no bin reads.
   const bool sparse = columns.longest != uneven && listed_columns(columns) < window.width();
@@ -229,7 +227,6 @@ struct AverageForward {
 
   template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
-    typedef typename Lanes<Vector>::Value Value;
     if constexpr (std::is_same<Vector, float>::value && std::is_same<Storage, float>::value) {
       if (is_of_pixels(job, block)) {
         switch (job.feature_storage) {
@@ -257,9 +254,8 @@ struct AverageForward {
         default: break;  // 16-bit integers are packed, which is compiled sooner
       }
     }
-    visit_maps<Vector, Storage>(job, block, part, [&](wide_int box, const View<const Value>& map) {
-      pool_box<Vector, Vectors, Storage>(job, block, box, map, part.scratch);
-    });
+    pool_boxes<Storage>(job, block, part, Lanes<Vector>::count,
+                        pool_box<Vector, Vectors, Storage, ValueOf<Storage>>);
   }
 };
 
@@ -404,38 +400,57 @@ __attribute__((noinline)) View<const Value> pack_gradients(const Job& job, const
   return packed_view<const Value>(tile, bins.first, 0, across, lanes, block.vectors);
 }
 
-// Adds the gradients of a box to rows [owned.top, owned.bottom) of the map, from those rows of bins
-// alone that read them: others take part in another task.
-template <typename Vector, int Vectors, typename Storage, typename Value>
+// How the gradients of a box are added, and of which rows of bins: those that no owned row reads
+// take part in another task.
+struct Scattering {
+  bool is_paired, by_bin;
+  BinRange bins;
+};
+
+template <typename Value>
+__attribute__((noinline)) Scattering scattering_of(const Job& job, wide_int box, bool in_place,
+                                                   const Rectangle& owned) {
+  const bool is_paired = job.arrangement == paired_bins;
+  const bool by_bin = is_paired || reads_mostly_2x2(job, box);
+  if (is_paired || (in_place && by_bin)) return {is_paired, by_bin, {0, rows_of_bins(job)}};
+  return {is_paired, by_bin,
+          bins_of_cells(cells_from_bins<Value>(job.rows, box), owned.top, owned.bottom)};
+}
+
+template <typename Vector, int Vectors, typename Value>
+__attribute__((noinline)) void scatter(const Job& job, wide_int box, const Scattering& how,
+                                       const View<const Value>& gradients, const Rectangle& owned,
+                                       const View<Value>& map, char* scratch) {
+  if (how.is_paired) {
+    scatter_pairs<Vector, Vectors>(job, box, gradients, owned, map);
+  } else if (how.by_bin) {
+    scatter_2x2<Vector, Vectors>(job, box, gradients, owned, map);
+  } else {
+    scatter_rows<Vector, Vectors>(job, box, gradients, how.bins, reinterpret_cast<Value*>(scratch),
+                                  owned, map);
+  }
+}
+
+// Adds the gradients of a box to rows [owned.top, owned.bottom) of the map.
+template <typename Vector, int Vectors, typename Storage>
 void scatter_box(const Job& job, const Block& block, wide_int box, wide_int next,
-                 const View<Value>& map, const Rectangle& owned, char* scratch) {
+                 const View<ValueOf<Storage>>& map, const Rectangle& owned, char* scratch) {
+  typedef ValueOf<Storage> Value;
   const int lanes = Lanes<Vector>::count;
-  const int down = rows_of_bins(job);
-  const Strides strides = strides_of(job, down, job.columns.bins);
+  const Strides strides = strides_of(job, rows_of_bins(job), job.columns.bins);
   const Storage* gradients = gradients_of<Storage>(job, block, box);
   prefetch_for_read(gradients_of<Storage>(job, block, next), strides, block.channels,
                     bins_of_box(job));
-  const bool in_place = is_direct(job, block, lanes), is_paired = job.arrangement == paired_bins;
-  const bool by_bin = is_paired || reads_mostly_2x2(job, box);
+  const bool in_place = is_direct(job, block, lanes);
+  const Scattering how = scattering_of<Value>(job, box, in_place, owned);
+  if (how.bins.first >= how.bins.last) return;
   View<const Value> source = {reinterpret_cast<const Value*>(gradients), strides.row,
                               strides.column, block.vectors};
-  BinRange bins = {0, down};
-  if (!is_paired && !(in_place && by_bin)) {
-    bins = bins_of_cells(cells_from_bins<Value>(job.rows, box), owned.top, owned.bottom);
-    if (bins.first >= bins.last) return;
-  }
   if (!in_place) {
-    source = pack_gradients(job, block, gradients, bins, lanes,
+    source = pack_gradients(job, block, gradients, how.bins, lanes,
                             reinterpret_cast<Value*>(tile_of(job, scratch)));
   }
-  if (is_paired) {
-    scatter_pairs<Vector, Vectors>(job, box, source, owned, map);
-  } else if (by_bin) {
-    scatter_2x2<Vector, Vectors>(job, box, source, owned, map);
-  } else {
-    scatter_rows<Vector, Vectors>(job, box, source, bins, reinterpret_cast<Value*>(scratch), owned,
-                                  map);
-  }
+  scatter<Vector, Vectors>(job, box, how, source, owned, map, scratch);
 }
 
 struct AverageBackward {
@@ -443,12 +458,8 @@ struct AverageBackward {
 
   template <typename Vector, int Vectors, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
-    typedef typename Lanes<Vector>::Value Value;
-    own_maps<Vector, Storage>(
-        job, block, part,
-        [&](wide_int box, wide_int next, const View<Value>& map, const Rectangle& owned) {
-          scatter_box<Vector, Vectors, Storage>(job, block, box, next, map, owned, part.scratch);
-        });
+    own_maps<Storage>(job, block, part, Lanes<Vector>::count,
+                      scatter_box<Vector, Vectors, Storage>);
   }
 };
 
@@ -493,7 +504,7 @@ struct AverageBackwardBoxes {
     const int lanes = Lanes<Vector>::count;
     const Storage* gradients = gradients_of<Storage>(job, block, part.box);
     const View<const Value> map =
-        map_of_window<Vector, Storage>(job, block, window_of_box(job, part.box), part.scratch);
+        map_of_window<Storage>(job, block, lanes, window_of_box(job, part.box), part.scratch);
     Value* tile = reinterpret_cast<Value*>(tile_of(job, part.scratch));
     double* gradient = job.grad_boxes + numbers_of_box(job) * row_of_box(job, part.box);
     BoxGradient<Vector> sums;

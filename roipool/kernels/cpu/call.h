@@ -3,11 +3,11 @@
 #pragma once
 #include <stdint.h>
 
-#include "argmax_positions.h"
 #include "core_cache.h"
 #include "group_plan.h"
 #include "interface.h"
 #include "memory.h"
+#include "placing.h"
 #include "plan.h"
 #include "schedule.h"
 

@@ -40,13 +40,16 @@ __attribute__((noinline)) void write_lanes(const Job& job, const Value* from, in
   from_lanes(from, lanes, count, channels, to, strides);
 }
 
-// Whether values of a storage type are computed in this type.
+// The type that values of a storage type are computed in.
 template <typename Storage>
-constexpr bool is_computed = std::is_same<typename ComputeOf<Storage>::type, Storage>::value;
+using ValueOf = typename ComputeOf<Storage>::type;
+
+template <typename Storage>
+constexpr bool is_computed = std::is_same<ValueOf<Storage>, Storage>::value;
 
 template <typename Operation, typename Storage>
 void run_stored(const Job& job, const Block& block, const Part& part) {
-  typedef typename ComputeOf<Storage>::type Value;
+  typedef ValueOf<Storage> Value;
   typedef typename VectorOf<Value>::type Vector;
   if (block.single) {
     Operation::template run<Value, 1, Storage>(job, block, part);
@@ -102,18 +105,17 @@ inline View<Value> view_in_place(const Maps<Storage>& maps, int vectors) {
 
 // Copies a window of maps to lanes side by side.
 template <typename Storage, typename Value>
-inline void pack_window(const Maps<Storage>& maps, const Rectangle& window, int lanes,
-                        const View<Value>& to) {
+__attribute__((noinline)) void pack_window(const Maps<Storage>& maps, const Rectangle& window,
+                                           int lanes, const View<Value>& to) {
   for_each_read_row(window, [&](wide_int y) {
     to_lanes(maps.at(y, window.left), maps.strides, maps.channels, window.width(), lanes,
              to.at(y, window.left));
   });
 }
 
-// The same for integers. A function of its own, so that engines hold it once.
-__attribute__((noinline)) inline void pack_integers(const Job& job, const Block& block,
-                                                    const Rectangle& window, int lanes,
-                                                    const View<float>& to) {
+// The same for integers.
+inline void pack_integers(const Job& job, const Block& block, const Rectangle& window, int lanes,
+                          const View<float>& to) {
   const auto pack = [&](auto integer) {
     pack_window(maps_of<const decltype(integer)>(job, block, job.features), window, lanes, to);
   };
@@ -127,11 +129,12 @@ __attribute__((noinline)) inline void pack_integers(const Job& job, const Block&
 }
 
 // A window of a block's features: copied, unless it can be used in place.
-template <typename Vector, typename Storage>
-__attribute__((noinline)) View<const typename Lanes<Vector>::Value> map_of_window(
-    const Job& job, const Block& block, const Rectangle& window, char* scratch) {
-  typedef typename Lanes<Vector>::Value Value;
-  const int lanes = Lanes<Vector>::count;
+template <typename Storage>
+__attribute__((noinline)) View<const ValueOf<Storage>> map_of_window(const Job& job,
+                                                                     const Block& block, int lanes,
+                                                                     const Rectangle& window,
+                                                                     char* scratch) {
+  typedef ValueOf<Storage> Value;
   if (is_direct(job, block, lanes) && !holds_integers(job)) {
     const Maps<const Storage> maps = maps_of<const Storage>(job, block, job.features);
     return view_in_place<const Value>(maps, block.vectors);
@@ -150,31 +153,36 @@ __attribute__((noinline)) View<const typename Lanes<Vector>::Value> map_of_windo
   return {view.base, view.row, view.column, view.vectors};
 }
 
-// Calls visit(box, map) for the boxes of a part.
-template <typename Vector, typename Storage, typename Visit>
-void visit_maps(const Job& job, const Block& block, const Part& part, Visit visit) {
-  typedef View<const typename Lanes<Vector>::Value> Map;
+// Pools a box from a map. A pointer, here and below, so that the loops over boxes are compiled once
+// for each type rather than for each engine and width of vectors.
+template <typename Value>
+using PoolBox = void (*)(const Job&, const Block&, wide_int box, const View<const Value>& map,
+                         char* scratch);
+
+// Pools the boxes of a part.
+template <typename Storage>
+__attribute__((noinline)) void pool_boxes(const Job& job, const Block& block, const Part& part,
+                                          int lanes, PoolBox<ValueOf<Storage>> pool_box) {
   const BoxRange range = boxes_of_part(job, block.image, part.number);
-  Map map;
+  View<const ValueOf<Storage>> map;
   if (!job.pack_each_box) {
     const Rectangle window = reach_of(job, range).window;
-    map = map_of_window<Vector, Storage>(job, block, window, part.scratch);
+    map = map_of_window<Storage>(job, block, lanes, window, part.scratch);
   }
   for (wide_int index = range.begin; index < range.end && !is_interrupted(job); ++index) {
     const wide_int box = job.box_order[index];
     if (job.pack_each_box) {
       const Rectangle window = window_of_box(job, box);
-      map = map_of_window<Vector, Storage>(job, block, window, part.scratch);
+      map = map_of_window<Storage>(job, block, lanes, window, part.scratch);
     }
-    visit(box, map);
+    pool_box(job, block, box, map, part.scratch);
   }
 }
 
 // Copies the sums of a window to rows [first, last) of the output, which is zero outside it.
 template <typename Storage, typename Value>
-__attribute__((noinline)) void unpack(const Job& job, const Maps<Storage>& maps,
-                                      const View<Value>& sums, const Rectangle& window,
-                                      wide_int first, wide_int last, int lanes, char* scratch) {
+void unpack(const Job& job, const Maps<Storage>& maps, const View<Value>& sums,
+            const Rectangle& window, wide_int first, wide_int last, int lanes, char* scratch) {
   const wide_int width = job.columns.size;
   for (wide_int y = first; y < last; ++y) {
     if (y < window.top || y >= window.bottom) {
@@ -210,14 +218,41 @@ View<Value> begin_sums(const Job& job, const Block& block, const Rectangle& wind
   return sums;
 }
 
-// The loop of a backward: visit(box, the next one, map, rows) adds to rows that this task alone
-// owns, and that start at zero. Then they are written to the output, every cell; or before the last
-// chunk to the sums, which are rounded to the output's type once.
-template <typename Vector, typename Storage, typename Visit>
-void own_maps(const Job& job, const Block& block, const Part& part, Visit visit) {
-  typedef typename Lanes<Vector>::Value Value;
-  const int lanes = Lanes<Vector>::count;
-  const wide_int width = job.columns.size;
+// Adds the gradients of a box to rows of a map that its task owns. `next` is the box after it.
+template <typename Value>
+using AddBox = void (*)(const Job&, const Block&, wide_int box, wide_int next,
+                        const View<Value>& map, const Rectangle& owned, char* scratch);
+
+// The boxes of an image, in the order in which a backward adds their gradients to the rows
+// [first, last) of its maps.
+struct OwnedBoxes {
+  const Job& job;
+  BoxRange range;
+  wide_int first, last;
+
+  Rectangle rows_of(wide_int index) const {
+    Rectangle owned = window_of_box(job, job.box_order[index]);
+    owned.top = maximum(owned.top, first);
+    owned.bottom = minimum(owned.bottom, last);
+    return owned;
+  }
+  // The first box from there on that reads these rows.
+  wide_int next_from(wide_int index) const {
+    for (; index < range.end; ++index) {
+      const Rectangle owned = rows_of(index);
+      if (owned.top < owned.bottom) break;
+    }
+    return index;
+  }
+};
+
+// The loop of a backward: `add_box` adds to rows that this task alone owns, and that start at zero.
+// Then they are written to the output, every cell; or before the last chunk to the sums, which are
+// rounded to the output's type once.
+template <typename Storage>
+__attribute__((noinline)) void own_maps(const Job& job, const Block& block, const Part& part,
+                                        int lanes, AddBox<ValueOf<Storage>> add_box) {
+  typedef ValueOf<Storage> Value;
   const wide_int first = owned_rows(job, part.number).first;
   const wide_int last = owned_rows(job, part.number).last;
   const BoxRange range = boxes_of_image(job, block.image);
@@ -231,26 +266,15 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
     map = begin_sums<Value>(job, block, window, lanes, part.scratch);
   } else if (job.chunk.is_first) {
     for (wide_int y = first; y < last; ++y) {
-      clear_cells(maps.at(y, 0), maps.strides, block.channels, width);
+      clear_cells(maps.at(y, 0), maps.strides, block.channels, job.columns.size);
     }
   }
-  const auto owned_of = [&](wide_int index) {
-    Rectangle owned = window_of_box(job, job.box_order[index]);
-    owned.top = maximum(owned.top, first);
-    owned.bottom = minimum(owned.bottom, last);
-    return owned;
-  };
-  const auto first_owned = [&](wide_int index) {  // of the boxes from there on
-    for (; index < range.end; ++index) {
-      const Rectangle owned = owned_of(index);
-      if (owned.top < owned.bottom) break;
-    }
-    return index;
-  };
-  for (wide_int index = first_owned(range.begin); index < range.end && !is_interrupted(job);) {
-    const wide_int next = first_owned(index + 1);
+  const OwnedBoxes boxes = {job, range, first, last};
+  for (wide_int index = boxes.next_from(range.begin); index < range.end && !is_interrupted(job);) {
+    const wide_int next = boxes.next_from(index + 1);
     const wide_int box = job.box_order[index];
-    visit(box, next < range.end ? job.box_order[next] : box, map, owned_of(index));
+    add_box(job, block, box, next < range.end ? job.box_order[next] : box, map,
+            boxes.rows_of(index), part.scratch);
     index = next;
   }
   if (in_place) return;
@@ -263,23 +287,21 @@ void own_maps(const Job& job, const Block& block, const Part& part, Visit visit)
   }
 }
 
-// Copies that both engines make: maximum.cpp compiles them, average.cpp only calls them.
-#define ROIPOOL_COPIES(KEYWORDS, Storage, Value, Vector)                                       \
-  KEYWORDS void write_lanes(const Job&, const Value*, int, wide_int, int, Storage*,            \
-                            const Strides&, char*);                                            \
-  KEYWORDS void unpack(const Job&, const Maps<Storage>&, const View<Value>&, const Rectangle&, \
-                       wide_int, wide_int, int, char*);                                        \
-  KEYWORDS View<const Value> map_of_window<Value, Storage>(const Job&, const Block&,           \
-                                                           const Rectangle&, char*);           \
-  KEYWORDS View<const Value> map_of_window<Vector, Storage>(const Job&, const Block&,          \
-                                                            const Rectangle&, char*);
-#define ROIPOOL_ALL_COPIES(KEYWORDS)                    \
-  ROIPOOL_COPIES(KEYWORDS, Float16, float, FloatLanes)  \
-  ROIPOOL_COPIES(KEYWORDS, Bfloat16, float, FloatLanes) \
-  ROIPOOL_COPIES(KEYWORDS, float, float, FloatLanes)    \
-  ROIPOOL_COPIES(KEYWORDS, double, double, DoubleLanes)
+// Copies and loops of both engines: maximum.cpp compiles them, average.cpp only calls them.
+#define ROIPOOL_SHARED(KEYWORDS, Storage, Value)                                                 \
+  KEYWORDS void write_lanes(const Job&, const Value*, int, wide_int, int, Storage*,              \
+                            const Strides&, char*);                                              \
+  KEYWORDS View<const Value> map_of_window<Storage>(const Job&, const Block&, int,               \
+                                                    const Rectangle&, char*);                    \
+  KEYWORDS void pool_boxes<Storage>(const Job&, const Block&, const Part&, int, PoolBox<Value>); \
+  KEYWORDS void own_maps<Storage>(const Job&, const Block&, const Part&, int, AddBox<Value>);
+#define ROIPOOL_ALL_SHARED(KEYWORDS)        \
+  ROIPOOL_SHARED(KEYWORDS, Float16, float)  \
+  ROIPOOL_SHARED(KEYWORDS, Bfloat16, float) \
+  ROIPOOL_SHARED(KEYWORDS, float, float)    \
+  ROIPOOL_SHARED(KEYWORDS, double, double)
 
-ROIPOOL_ALL_COPIES(extern template)
+ROIPOOL_ALL_SHARED(extern template)
 
 }  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

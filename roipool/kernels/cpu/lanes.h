@@ -276,12 +276,11 @@ struct Rectangle {
 // Calls visit(y) for the rows that are read.
 template <typename Visit>
 inline void for_each_read_row(const Rectangle& window, Visit visit) {
-  if (window.rows_of_plane == 0) {
-    for (wide_int y = window.top; y < window.bottom; ++y) visit(y);
-    return;
-  }
-  for (wide_int plane = window.top; plane < window.bottom; plane += window.rows_of_plane) {
-    for (wide_int y = plane; y < plane + window.read_of_plane; ++y) visit(y);
+  const bool has_planes = window.rows_of_plane != 0;
+  const wide_int step = has_planes ? window.rows_of_plane : window.height();
+  const wide_int read = has_planes ? window.read_of_plane : window.height();
+  for (wide_int plane = window.top; plane < window.bottom; plane += step) {
+    for (wide_int y = plane; y < plane + read; ++y) visit(y);
   }
 }
 

@@ -66,7 +66,9 @@ void pool_cells(const Job& job, wide_int box, const View<const Value> map,
 template <typename Vector, Tracking Track, typename Value>
 inline void pool_row_of_cells(const Job& job, wide_int box, const View<const Value>& map,
                               const Samples<Value>& rows, const Results<Vector>& to) {
-  switch (job.columns.longest[box]) {
+  // The rule of one framework, of which no more is compiled than it needs.
+  const int longest = Track == nan_restarts ? 0 : job.columns.longest[box];
+  switch (longest) {
     case 1: pool_cells<Vector, Track, 1>(job, box, map, rows, to); break;
     case 2: pool_cells<Vector, Track, 2>(job, box, map, rows, to); break;
     case 3: pool_cells<Vector, Track, 3>(job, box, map, rows, to); break;
@@ -116,43 +118,49 @@ inline bool lane_of(const Mask& mask, int lane) {
 // A bin with dozens of samples or more between neighbouring cells, where most cannot be its
 // maximum. Along a row of samples between the same cells the value is linear, so that only
 // roundings lift it above that of both ends. Samples are left out by that bound; those that remain
-// are visited in their order, and the result is that of all of them, bit for bit.
-template <typename Vector, Tracking Track, typename Value>
+// are visited in their order, and the result is that of all of them, bit for bit. The channels are
+// those of one register: GCC compares wider vectors one lane after the other.
+template <typename Vector>
 struct DenseBin {
+  typedef typename Registers<Vector>::Values Values;
+  typedef typename Registers<Vector>::Indices Indices;
+  typedef typename Lanes<Vector>::Value Value;
+  typedef typename Lanes<Vector>::Index Index;
   const Job& job;
-  const View<const Value>& map;
+  const View<const Value> map;
   const Samples<Value>& rows;
   const Samples<Value>& columns;
-  RunningMaximum<Vector, Track>* running;
-  Vector attained;  // the maximum of some of the samples
+  Values value;  // the maximum so far, and its index
+  Indices index;
+  Values attained;  // the maximum of some of the samples
 
-  Vector value_at(int row, int column) const {
-    return value_of_sample<Vector>(map, rows.sample[row], columns.sample[column]);
+  Values value_at(int row, int column) const {
+    return value_of_sample<Values>(map, rows.sample[row], columns.sample[column]);
   }
-  static Vector larger(Vector a, Vector b) { return a > b ? a : b; }
-  static Vector magnitude_of(Vector a) { return larger(a, -a); }
+  static Values larger(Values a, Values b) { return a > b ? a : b; }
+  static Values magnitude_of(Values a) { return larger(a, -a); }
 
   // Not below any sample from `begin` to `last` in a row, which lie between the same cells. A value
   // is the sum of four products of three numbers, each rounded: 32 roundings are several times what
   // can happen. NaN or infinite if a cell is.
-  Vector bound(int row, int begin, int last) const {
+  Values bound(int row, int begin, int last) const {
     const Sample<Value>& y = rows.sample[row];
     const Sample<Value>& x = columns.sample[begin];
-    const Vector top = larger(magnitude_of(load<Vector>(map.at(y.first, x.first))),
-                              magnitude_of(load<Vector>(map.at(y.first, x.second))));
-    const Vector bottom = larger(magnitude_of(load<Vector>(map.at(y.second, x.first))),
-                                 magnitude_of(load<Vector>(map.at(y.second, x.second))));
-    const Vector zero = {}, smallest = zero + std::numeric_limits<Value>::min();
+    const Values top = larger(magnitude_of(load<Values>(map.at(y.first, x.first))),
+                              magnitude_of(load<Values>(map.at(y.first, x.second))));
+    const Values bottom = larger(magnitude_of(load<Values>(map.at(y.second, x.first))),
+                                 magnitude_of(load<Values>(map.at(y.second, x.second))));
+    const Values zero = {}, smallest = zero + std::numeric_limits<Value>::min();
     const Value slack = 32 * std::numeric_limits<Value>::epsilon();
-    const Vector size = y.first_weight * top + y.second_weight * bottom;
+    const Values size = y.first_weight * top + y.second_weight * bottom;
     // Without the last term, products that underflow might be beyond; of zeros all products are 0.
     return larger(value_at(row, begin), value_at(row, last)) + slack * size +
            (size == zero ? zero : smallest);
   }
 
-  bool can_be_maximum(Vector bound) const {
-    const auto hopeless = (bound <= running->values()) | (bound < attained);
-    for (int lane = 0; lane < Lanes<Vector>::count; ++lane) {
+  bool can_be_maximum(Values bound) const {
+    const auto hopeless = (bound <= value) | (bound < attained);
+    for (int lane = 0; lane < int(sizeof(Values) / sizeof(Value)); ++lane) {
       if (!lane_of(hopeless, lane)) return true;
     }
     return false;
@@ -164,10 +172,9 @@ struct DenseBin {
       row_end = end_of_run(rows, row);
       for (int column = 0, end; column < columns.count; column = end) {
         end = end_of_run(columns, column);
-        attained = larger(value_at(row, column), attained);
-        attained = larger(value_at(row, end - 1), attained);
-        attained = larger(value_at(row_end - 1, column), attained);
-        attained = larger(value_at(row_end - 1, end - 1), attained);
+        for (const int y : {row, row_end - 1}) {
+          for (const int x : {column, end - 1}) attained = larger(value_at(y, x), attained);
+        }
       }
     }
   }
@@ -181,9 +188,10 @@ struct DenseBin {
       visit_run(row, middle, end);
       return;
     }
-    const wide_int index = (rows.first_index + row) * columns.total + columns.first_index;
+    const wide_int first = (rows.first_index + row) * columns.total + columns.first_index;
     for (int i = begin; i < end; ++i) {
-      update_with_sample(map, rows.sample[row], columns.sample[i], index + i, running);
+      const Indices now = Indices{} + static_cast<Index>(first + i);
+      update_register<value_and_argmax>(value_at(row, i), now, &value, &index);
     }
   }
 
@@ -198,12 +206,22 @@ struct DenseBin {
   }
 };
 
-// A function of its own, so that the rare case costs the common one no registers.
-template <typename Vector, Tracking Track, typename Value>
-__attribute__((noinline)) RunningMaximum<Vector, Track> with_dense_samples(
+// A function of its own, so that the rare case costs the common one no registers; for every
+// tracking, so that it is compiled once.
+template <typename Vector, typename Value>
+__attribute__((noinline)) RunningMaximum<Vector, value_and_argmax> maximum_of_dense_bin(
     const Job& job, const View<const Value>& map, const Samples<Value>& rows,
-    const Samples<Value>& columns, RunningMaximum<Vector, Track> running) {
-  DenseBin<Vector, Track, Value>{job, map, rows, columns, &running, running.values()}.visit();
+    const Samples<Value>& columns) {
+  typedef Registers<Vector> Parts;
+  RunningMaximum<Vector, value_and_argmax> running(static_cast<Value>(job.lowest));
+  for (int i = 0; i < Parts::count; ++i) {
+    const View<const Value> part = {map.base + i * Parts::lanes, map.row, map.column, 1};
+    DenseBin<Vector> bin = {
+        job, part, rows, columns, running.value[i], running.index[i], running.value[i]};
+    bin.visit();
+    running.value[i] = bin.value;
+    running.index[i] = bin.index;
+  }
   return running;
 }
 
@@ -230,7 +248,7 @@ inline RunningMaximum<Vector, Track> pool_samples(const Job& job, const View<con
   }
   RunningMaximum<Vector, Track> running(static_cast<Value>(job.lowest));
   if (Track != nan_restarts && is_dense(rows, columns)) {
-    running = with_dense_samples(job, map, rows, columns, running);
+    running = RunningMaximum<Vector, Track>(maximum_of_dense_bin<Vector>(job, map, rows, columns));
   } else {
     update_with_samples(job, map, rows, columns, &running);
   }
@@ -312,9 +330,10 @@ inline void pool_tracked_rows(const Job& job, wide_int box, const View<const Val
   }
 }
 
-template <typename Vector, typename Storage, typename Value>
-void pool_box(const Job& job, const Block& block, wide_int box, const View<const Value>& map,
-              char* scratch) {
+template <typename Vector, typename Storage>
+void pool_box(const Job& job, const Block& block, wide_int box,
+              const View<const ValueOf<Storage>>& map, char* scratch) {
+  typedef ValueOf<Storage> Value;
   typedef typename Lanes<Vector>::Index Index;
   const int lanes = Lanes<Vector>::count;
   const int width = map.vectors * lanes;
@@ -340,20 +359,12 @@ void pool_box(const Job& job, const Block& block, wide_int box, const View<const
 }
 
 // For any number of vectors, so that it is compiled once.
-template <typename Vector, typename Storage>
-void pool_boxes(const Job& job, const Block& block, const Part& part) {
-  typedef typename Lanes<Vector>::Value Value;
-  visit_maps<Vector, Storage>(job, block, part, [&](wide_int box, const View<const Value>& map) {
-    pool_box<Vector, Storage>(job, block, box, map, part.scratch);
-  });
-}
-
 struct MaximumForward {
   static constexpr bool takes_several_vectors = true;
 
   template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
-    pool_boxes<Vector, Storage>(job, block, part);
+    pool_boxes<Storage>(job, block, part, Lanes<Vector>::count, pool_box<Vector, Storage>);
   }
 };
 
@@ -523,13 +534,10 @@ void own_planes(const Job& job, const Block& block) {
   }
 }
 
-template <typename Vector, typename Storage>
-void add_gradients(const Job& job, const Block& block, const Part& part) {
-  typedef typename Lanes<Vector>::Value Value;
-  own_maps<Vector, Storage>(job, block, part,
-                            [&](wide_int box, wide_int, const View<Value>& map, const Rectangle&) {
-                              scatter_argmax<Storage>(job, block, box, map, 1);
-                            });
+template <typename Storage>
+void add_gradients(const Job& job, const Block& block, wide_int box, wide_int,
+                   const View<ValueOf<Storage>>& map, const Rectangle&, char*) {
+  scatter_argmax<Storage>(job, block, box, map, 1);
 }
 
 struct MaximumBackward {
@@ -538,9 +546,9 @@ struct MaximumBackward {
   template <typename Vector, int, typename Storage>
   static void run(const Job& job, const Block& block, const Part& part) {
     if (owns_planes(job)) {
-      own_planes<typename Lanes<Vector>::Value>(job, block);
+      own_planes<ValueOf<Storage>>(job, block);
     } else {
-      add_gradients<Vector, Storage>(job, block, part);
+      own_maps<Storage>(job, block, part, Lanes<Vector>::count, add_gradients<Storage>);
     }
   }
 };
@@ -554,7 +562,7 @@ void maximum_backward(const Job& job, wide_int task, char* scratch) {
 }
 
 // Here, because no copy may depend on how an engine rounds.
-ROIPOOL_ALL_COPIES(template)
+ROIPOOL_ALL_SHARED(template)
 
 }  // namespace ROIPOOL_ENGINE
 }  // namespace roipool

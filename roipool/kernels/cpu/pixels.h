@@ -149,6 +149,7 @@ inline void add_runs(const Source* const* line, const float* weights, wide_int c
     store(sum, to + i);
   }
   for (; i < count; ++i) {
+    keep_scalar();
     const float first = compute_value(line[0][i]);
     float sum = Accumulate ? multiply_add(weights[0], first, to[i]) : weights[0] * first;
     for (int j = 1; j < Rows; ++j) {

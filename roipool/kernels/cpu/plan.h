@@ -58,7 +58,7 @@ Bins visit_box(const Request& request, const AxisPlan& plan, Direction direction
   for (int first = 0, last; first < plan.bins; first = last) {
     last = plan.bins - first > at_once ? first + at_once : plan.bins;
     if (first > 0 && is_interrupted(request.watch)) break;
-    visit_bins(request.definition, axis, first, last, sink);
+    evaluate_bins(request.definition, axis, first, last, sink);
   }
   sink.finish_bin();
   return sink.bins;
@@ -357,39 +357,6 @@ inline void arrange_bins(Request* request, Job* job) {
   request->moves_bins = job->arrangement == paired_bins;
   job->rows.is_product = has_depth(*request);
   request->numbers = numbers_of_box(*job);
-}
-
-// Multiplies the gradients of a box's offsets along an axis by how far an offset of 1 moves a bin.
-template <typename T>
-void scale_offset_gradients(const Request& request, const AxisPlan& plan, Direction direction,
-                            wide_int box, double* gradients) {
-  const Axis<T> axis = axis_of_box<T>(request, plan, direction, box);
-  const double moved = request.offset_factor * moved_side(request.definition, axis);
-  for (int bin = 0; bin < plan.bins; ++bin) {
-    // Neither of them makes a NaN of a 0.
-    gradients[bin] = moved == 0 || gradients[bin] == 0 ? 0 : gradients[bin] * moved;
-  }
-}
-
-// An engine leaves the gradients of bins that move as both ends of the box do.
-template <typename T>
-void finish_moved_gradient(const Request& request, const Job& job, wide_int box) {
-  double* corners = job.grad_boxes + request.numbers * row_of_box(job, box);
-  double* offsets = corners + numbers_of_corners;
-  if (rounds_boxes(request.definition)) {
-    for (int number = 0; number < numbers_of_corners; ++number) corners[number] = 0;
-  }
-  scale_offset_gradients<T>(request, job.columns, across, box, offsets);
-  scale_offset_gradients<T>(request, job.rows, down, box, offsets + job.columns.bins);
-}
-
-inline void finish_box_gradient(const Request& request, const Job& job, wide_int box) {
-  if (job.arrangement != paired_bins) return;
-  if (request.double_precision) {
-    finish_moved_gradient<double>(request, job, box);
-  } else {
-    finish_moved_gradient<float>(request, job, box);
-  }
 }
 
 // Making a plan takes five steps, so that the caller has the memory and the threads; the last three

@@ -1,5 +1,4 @@
-// The sinks that write bins, taps and samples into the arrays of an
-// AxisPlan.
+// The sinks that write bins, taps and samples into the arrays of an AxisPlan.
 #pragma once
 #include <string.h>
 
@@ -97,6 +96,11 @@ struct TapBins {
     window.include(taps.window);
   }
 };
+
+template <typename T>
+using PlainTapBins = TapBins<T, false>;
+template <typename T>
+using SlopedTapBins = TapBins<T, true>;
 
 template <typename T>
 struct SampleBins {

@@ -77,10 +77,12 @@ template <typename Vector, int Vectors, bool Accumulate, typename Source, typena
           typename Columns>
 inline void add_all_rows(const View<const Source>& source, const Taps<Value>& rows,
                          const Columns& columns, const Line<Value>& to, LongWork* work) {
-  add_up_to_four_rows<Vector, Vectors, Accumulate>(source, rows.count, rows.source, rows.weight,
-                                                   columns, to);
-  for (int done = 4; done < rows.count; done += 4) {
-    if (work->ends_before(4 * columns.count * source.vectors)) return;
+  if (!Accumulate) {
+    add_up_to_four_rows<Vector, Vectors, false>(source, rows.count, rows.source, rows.weight,
+                                                columns, to);
+  }
+  for (int done = Accumulate ? 0 : 4; done < rows.count; done += 4) {
+    if (done > 0 && work->ends_before(4 * columns.count * source.vectors)) return;
     add_up_to_four_rows<Vector, Vectors, true>(source, rows.count - done, rows.source + done,
                                                rows.weight + done, columns, to);
   }

@@ -45,6 +45,15 @@ enum Tracking {
   nan_restarts  // both; a NaN replaces the maximum, and the next sample replaces the NaN
 };
 
+// Takes another sample into the maxima of a register. Strictly greater: of equals the first is the
+// argmax, and a NaN never is. With nan_restarts, not less: of equals the last is.
+template <Tracking Track, typename Values, typename Indices>
+inline void update_register(Values now, Indices indices, Values* value, Indices* index) {
+  const auto better = Track == nan_restarts ? (now < *value) == 0 : now > *value;
+  *value = better ? now : *value;
+  if (Track != value_only) *index = better ? indices : *index;
+}
+
 // The maxima of a vector's channels so far.
 template <typename Vector, Tracking Track>
 struct RunningMaximum {
@@ -62,17 +71,18 @@ struct RunningMaximum {
     }
   }
 
-  // `candidate` gives the values of a sample, of each register's channels. Strictly greater: of
-  // equals the first is the argmax, and a NaN never is. With nan_restarts, not less: of equals the
-  // last is.
+  template <Tracking Other>
+  explicit RunningMaximum(const RunningMaximum<Vector, Other>& other) {
+    memcpy(value, other.value, sizeof(value));
+    memcpy(index, other.index, sizeof(index));
+  }
+
+  // `candidate` gives the values of a sample, of each register's channels.
   template <typename Candidate>
   void update(Candidate candidate, wide_int candidate_index) {
     const Indices indices = Indices{} + static_cast<typename Lanes<Vector>::Index>(candidate_index);
     for (int i = 0; i < Parts::count; ++i) {
-      const Values now = candidate(i);
-      const auto better = Track == nan_restarts ? (now < value[i]) == 0 : now > value[i];
-      value[i] = better ? now : value[i];
-      if (Track != value_only) index[i] = better ? indices : index[i];
+      update_register<Track>(candidate(i), indices, &value[i], &index[i]);
     }
   }
   // A zero from the sample `candidate`, which may come before the present argmax.
@@ -85,7 +95,6 @@ struct RunningMaximum {
       index[i] = better ? indices : index[i];
     }
   }
-  Vector values() const { return load<Vector>(value); }
 };
 
 // A sample for `update`.

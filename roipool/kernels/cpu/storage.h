@@ -89,7 +89,11 @@ inline void store_value(float value, Float16* address) {
 }
 #endif
 
-// The same for neighbours. The loops have no branches, so that compilers make vectors of them.
+// Keeps compilers from making vectors of a loop that is too short for them: the code would be
+// several times as long.
+inline void keep_scalar() { asm volatile(""); }
+
+// Conversions of neighbours. The loops have no branches, so that compilers make vectors of them.
 template <typename Storage, typename Value>
 inline void compute_values(const Storage* from, wide_int count, Value* to) {
   for (wide_int i = 0; i < count; ++i) to[i] = compute_value(from[i]);

@@ -178,14 +178,27 @@ inline void transpose(const Value* from, wide_int stride, wide_int rows, wide_in
   }
 }
 
+// Numbers that must be converted pass through a buffer of up to so many columns. All types share
+// these functions.
+const int columns_of_buffer = 32;
+
+template <typename Value>
+__attribute__((noinline)) void transpose_from_buffer(const Value* buffer, int rows, int columns,
+                                                     Value* to, int lanes) {
+  transpose(buffer, columns_of_buffer, rows, columns, to, lanes);
+}
+template <typename Value>
+__attribute__((noinline)) void transpose_to_buffer(const Value* from, int lanes, int rows,
+                                                   int columns, Value* buffer) {
+  transpose(from, lanes, rows, columns, buffer, columns_of_buffer);
+}
+
 template <typename Value>
 inline bool transposes_in_registers(int channels, wide_int count, int lanes) {
   const int side = Squares<sizeof(Value)>::side;
   return channels >= side && lanes % side == 0 && count >= side;
 }
 
-// Stored numbers that must be converted pass through a buffer of up to so many columns.
-const int columns_of_buffer = 32;
 const int max_lanes = 16;
 
 // Calls visit(first) for groups of `size` numbers below `count`, the last of which ends with it.
@@ -204,7 +217,10 @@ template <typename Value>
 inline void clear_other_lanes(int channels, wide_int count, int lanes, Value* to) {
   if (channels == lanes) return;
   for (wide_int i = 0; i < count; ++i) {
-    for (int lane = channels; lane < lanes; ++lane) to[i * lanes + lane] = Value(0);
+    for (int lane = channels; lane < lanes; ++lane) {
+      keep_scalar();
+      to[i * lanes + lane] = Value(0);
+    }
   }
 }
 
@@ -213,9 +229,12 @@ inline void clear_other_lanes(int channels, wide_int count, int lanes, Value* to
 template <typename Storage, typename Value>
 inline void rows_to_lanes(const Storage* from, wide_int stride, int channels, wide_int count,
                           int lanes, Value* to) {
-  if (!transposes_in_registers<Value>(channels, count, lanes)) {
+  if (lanes == 1) {
+    compute_values(from, count, to);
+  } else if (!transposes_in_registers<Value>(channels, count, lanes)) {
     for (wide_int i = 0; i < count; ++i) {
       for (int lane = 0; lane < lanes; ++lane) {
+        keep_scalar();
         to[i * lanes + lane] =
             lane < channels ? Value(compute_value(from[lane * stride + i])) : Value(0);
       }
@@ -230,7 +249,7 @@ inline void rows_to_lanes(const Storage* from, wide_int stride, int channels, wi
       for (int lane = 0; lane < channels; ++lane) {
         compute_values(from + lane * stride + first, columns, buffer + lane * columns_of_buffer);
       }
-      transpose(buffer, columns_of_buffer, channels, columns, to + first * lanes, lanes);
+      transpose_from_buffer(buffer, channels, columns, to + first * lanes, lanes);
     });
     clear_other_lanes(channels, count, lanes, to);
   }
@@ -239,9 +258,12 @@ inline void rows_to_lanes(const Storage* from, wide_int stride, int channels, wi
 template <typename Storage, typename Value>
 inline void lanes_to_rows(const Value* from, int lanes, wide_int count, int channels, Storage* to,
                           wide_int stride) {
-  if (!transposes_in_registers<Value>(channels, count, lanes)) {
+  if (lanes == 1) {
+    store_values(from, count, to);
+  } else if (!transposes_in_registers<Value>(channels, count, lanes)) {
     for (wide_int i = 0; i < count; ++i) {
       for (int lane = 0; lane < channels; ++lane) {
+        keep_scalar();
         store_value(from[i * lanes + lane], to + lane * stride + i);
       }
     }
@@ -251,7 +273,7 @@ inline void lanes_to_rows(const Value* from, int lanes, wide_int count, int chan
     Value buffer[max_lanes * columns_of_buffer];
     const int columns = columns_at_once(count);
     for_each_group(count, columns, [&](wide_int first) {
-      transpose(from + first * lanes, lanes, columns, channels, buffer, columns_of_buffer);
+      transpose_to_buffer(from + first * lanes, lanes, columns, channels, buffer);
       for (int lane = 0; lane < channels; ++lane) {
         store_values(buffer + lane * columns_of_buffer, columns, to + lane * stride + first);
       }

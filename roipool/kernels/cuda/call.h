@@ -2,8 +2,8 @@
 // begins with its #defines: those below, and ROIPOOL_STORAGE. All shared memory is dynamic:
 // the host states its size. Some of it is read 16 bytes at a time.
 #pragma once
-#include "../definitions.h"
 #include "../strides.h"
+#include "../visit_bins.h"
 #include "storage.h"
 
 alignas(16) extern __shared__ double roipool_shared_memory[];

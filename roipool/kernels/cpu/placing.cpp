@@ -1,9 +1,13 @@
-// An argmax as positions, the form in which mmcv, Caffe and MXNet return it.
-#pragma once
+// What needs more of a definition than its bins: where samples lie, and how far offsets move bins.
+#include "placing.h"
+
+#include "../deformable_ps_roi_pool.h"
 #include "../positions.h"
 #include "plan.h"
 
 namespace roipool {
+
+// ---- An argmax as positions, the form in which mmcv, Caffe and MXNet return it
 
 template <typename T>
 AxisBin<T> axis_bin(const Request& request, const AxisPlan& plan, Direction direction, wide_int box,
@@ -59,8 +63,8 @@ inline wide_int values_per_box(const Job& job) {
   return job.channels * job.rows.bins * job.columns.bins;
 }
 
-inline void locate_argmax(const Request& request, const Job& job, wide_int box,
-                          const wide_int* argmax, void* y, void* x) {
+void locate_argmax(const Request& request, const Job& job, wide_int box, const wide_int* argmax,
+                   void* y, void* x) {
   const wide_int first = box * values_per_box(job);
   if (request.double_precision) {
     locate_box(request, job, box, argmax + first, static_cast<double*>(y) + first,
@@ -71,8 +75,8 @@ inline void locate_argmax(const Request& request, const Job& job, wide_int box,
   }
 }
 
-inline void identify_argmax(const Request& request, const Job& job, wide_int box, const void* y,
-                            const void* x, wide_int* argmax) {
+void identify_argmax(const Request& request, const Job& job, wide_int box, const void* y,
+                     const void* x, wide_int* argmax) {
   const wide_int first = box * values_per_box(job);
   if (request.double_precision) {
     identify_box(request, job, box, static_cast<const double*>(y) + first,
@@ -80,6 +84,41 @@ inline void identify_argmax(const Request& request, const Job& job, wide_int box
   } else {
     identify_box(request, job, box, static_cast<const float*>(y) + first,
                  static_cast<const float*>(x) + first, argmax + first);
+  }
+}
+
+// ---- Gradients of boxes whose bins are moved
+
+// Multiplies the gradients of a box's offsets along an axis by how far an offset of 1 moves a bin.
+template <typename T>
+void scale_offset_gradients(const Request& request, const AxisPlan& plan, Direction direction,
+                            wide_int box, double* gradients) {
+  const Axis<T> axis = axis_of_box<T>(request, plan, direction, box);
+  const double moved = request.offset_factor * moved_side(request.definition, axis);
+  for (int bin = 0; bin < plan.bins; ++bin) {
+    // Neither of them makes a NaN of a 0.
+    gradients[bin] = moved == 0 || gradients[bin] == 0 ? 0 : gradients[bin] * moved;
+  }
+}
+
+// An engine leaves the gradients of bins that move as both ends of the box do.
+template <typename T>
+void finish_moved_gradient(const Request& request, const Job& job, wide_int box) {
+  double* corners = job.grad_boxes + request.numbers * row_of_box(job, box);
+  double* offsets = corners + numbers_of_corners;
+  if (rounds_boxes(request.definition)) {
+    for (int number = 0; number < numbers_of_corners; ++number) corners[number] = 0;
+  }
+  scale_offset_gradients<T>(request, job.columns, across, box, offsets);
+  scale_offset_gradients<T>(request, job.rows, down, box, offsets + job.columns.bins);
+}
+
+void finish_box_gradient(const Request& request, const Job& job, wide_int box) {
+  if (job.arrangement != paired_bins) return;
+  if (request.double_precision) {
+    finish_moved_gradient<double>(request, job, box);
+  } else {
+    finish_moved_gradient<float>(request, job, box);
   }
 }
 
