@@ -48,12 +48,9 @@ step "sdist and wheel"
 environment lint --group distributions "build>=1.2"
 distributions
 
-step "documentation"
 start documentation documentation
 environment user "roipool[test] @ file://$(echo "$work"/dist/roipool-*.whl)" --group docs --group cuda \
   "cython>=3.1" "setuptools>=77" threadpoolctl # to build a small tree
-finish documentation
-
 start calls "$work/user/bin/python" -P -m roipool.tools.random_calls --calls 9000 --seed 1
 
 step "CUDA kernels: registers and spills"
@@ -67,6 +64,9 @@ if command -v npx >/dev/null; then
 else
   echo "npx is not installed: the types of the page's scripts were not checked"
 fi
+
+step "documentation"
+finish documentation
 
 step "random calls against the oracle and one another"
 finish calls
