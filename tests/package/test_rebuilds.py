@@ -54,6 +54,7 @@ FILES = {
     f"{KERNELS}/cpu/maximum.cpp": "static int maximum = 2;\n",
     f"{KERNELS}/cpu/position_sensitive.cpp": "static int position_sensitive = 3;\n",
     f"{KERNELS}/cpu/integers.cpp": "static int integers = 4;\n",
+    f"{KERNELS}/cpu/masks.cpp": "static int masks = 7;\n",
     f"{KERNELS}/cpu/calls.cpp": "static int calls = 5;\n",
     f"{KERNELS}/cpu/placing.cpp": "static int placing = 6;\n",
     f"{KERNELS}/cpu/definitions/roi_pool.cpp": (
@@ -63,7 +64,7 @@ FILES = {
     f"{KERNELS}/roi_pool.h": "inline int pool() { return 6; }\n",
 }
 ONE_SET = {"average", "maximum", "position_sensitive", "integers"}
-ONCE = {"_cpu", "calls", "placing", "roi_pool", "engines"}
+ONCE = {"_cpu", "calls", "placing", "roi_pool", "masks", "engines"}
 EVERY_OBJECT = ONE_SET | ONCE
 # As pip installs a folder: the build backend's function, in the folder.
 EDITABLE = """

@@ -265,7 +265,10 @@ def ascontiguousarray(array: ndarray, dtype: Any = None) -> ndarray:
 
 def concatenate(arrays: Any, axis: int = 0) -> ndarray:
     launches.append("concatenate")
-    return ndarray(np.concatenate([array._memory for array in arrays], axis))
+    parts = [array._memory for array in arrays]
+    result = memory.placed(np.concatenate(parts, axis))
+    streams.repeat_in_graph(result, lambda: np.concatenate(parts, axis))
+    return ndarray(result)
 
 
 def asnumpy(array: ndarray) -> HostArray:
