@@ -98,7 +98,9 @@ class PoolingModule(FunctionModule):
         return self._pooled(input, rois)
 
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-        __call__ = forward
+
+        def __call__(self, input: Tensor, rois: Boxes) -> Tensor:
+            """Return the result of `forward`."""
 
 
 @dataclass(eq=False, repr=False)
@@ -250,7 +252,9 @@ class PrRoIPool(FunctionModule):
         return self._pooled(features, rois)
 
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-        __call__ = forward
+
+        def __call__(self, features: Tensor, rois: Boxes) -> Tensor:
+            """Return the result of `forward`."""
 
 
 class PrRoIPool2D(PrRoIPool):
@@ -326,4 +330,6 @@ class CropAndResize(FunctionModule):
         return self._pooled(image, boxes, box_indices)
 
     if TYPE_CHECKING:  # torch declares the results of modules as Any
-        __call__ = forward
+
+        def __call__(self, image: Tensor, boxes: Tensor, box_indices: Tensor) -> Tensor:
+            """Return the result of `forward`."""
