@@ -42,7 +42,7 @@ def small_result(form: Form, arrays: Mapping[str, Any], pooling: Pooling, **kind
     maps, boxes, indices = arrays[form.features], arrays[form.boxes], arrays.get(form.indices)
     is_usual = how is not None and arrays.get("out") is None and is_kept(pooling)
     if not (is_usual and are_read(maps, boxes, indices, columns, how)):
-        LAST.is_asked_for = LAST.needs_boxes
+        LAST.is_asked_for = LAST.needs_boxes  # who needs none is told nothing of this call
         return None
     if LAST.needs_boxes and (indices is not None or type(boxes) is not np.ndarray):
         return None

@@ -1,8 +1,11 @@
-// The evaluation of any definition by its number. Whoever includes this is compiled again with each
-// change of a definition.
+// The evaluation of any definition by its number. By default it includes them all, so that who
+// includes this is compiled again with each change of one; else ROIPOOL_EVALUATED(name) is a
+// function template that is compiled elsewhere (cpu/evaluate.h).
 #pragma once
-#include "crop_and_resize.h"
 #include "definitions.h"
+#include "region.h"
+#ifndef ROIPOOL_EVALUATED
+#include "crop_and_resize.h"
 #include "deform_roi_pool.h"
 #include "deformable_ps_roi_pool.h"
 #include "garden_crop.h"
@@ -11,6 +14,8 @@
 #include "roi_align_rotated.h"
 #include "roi_pool.h"
 #include "step_align.h"
+#define ROIPOOL_EVALUATED(name) name
+#endif
 
 namespace roipool {
 
@@ -24,28 +29,12 @@ ROIPOOL_HD void visit_bins(Definition definition, const Axis<T>& axis, int first
   }
   switch (definition) {
 #define ROIPOOL_CASE(name, kind, samples_per_ratio, max_per_cell) \
-  case define_##name: name(axis, first_bin, last_bin, sink); return;
+  case define_##name: ROIPOOL_EVALUATED(name)(axis, first_bin, last_bin, sink); return;
     ROIPOOL_DEFINITIONS(ROIPOOL_CASE)
     ROIPOOL_MOVED_DEFINITIONS(ROIPOOL_CASE)
 #undef ROIPOOL_CASE
     default: return;
   }
-}
-
-// Where a moved bin lies along an axis.
-template <typename T>
-struct MovedSide {
-  T start;
-  T length;
-};
-template <typename T>
-ROIPOOL_HD MovedSide<T> side_of_moved_bin(Definition definition, const Axis<T>& axis, int bin) {
-  if (rounds_boxes(definition)) {
-    const CornerGrid<T> grid = corner_grid(axis, rounded_box(axis), bin);
-    return {grid.start, grid.bin_length};
-  }
-  const MovedBin<T> moved = moved_bin(axis, sample_grid(axis), bin);
-  return {moved.grid.start + T(moved.number) * moved.grid.bin_length, moved.grid.bin_length};
 }
 
 // Adds all bins of one box to the sink, for a pointwise definition.
@@ -58,7 +47,7 @@ ROIPOOL_HD void visit_region(Definition definition, const Region<T>& region, Sin
   }
   switch (definition) {
 #define ROIPOOL_CASE(name, kind, samples_per_ratio, max_per_cell) \
-  case define_##name: name(region, 0, bins, sink); return;
+  case define_##name: ROIPOOL_EVALUATED(name)(region, 0, bins, sink); return;
     ROIPOOL_POINTWISE_DEFINITIONS(ROIPOOL_CASE)
 #undef ROIPOOL_CASE
     default: return;

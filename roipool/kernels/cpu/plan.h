@@ -58,7 +58,7 @@ Bins visit_box(const Request& request, const AxisPlan& plan, Direction direction
   for (int first = 0, last; first < plan.bins; first = last) {
     last = plan.bins - first > at_once ? first + at_once : plan.bins;
     if (first > 0 && is_interrupted(request.watch)) break;
-    evaluate_bins(request.definition, axis, first, last, sink);
+    visit_bins(request.definition, axis, first, last, sink);
   }
   sink.finish_bin();
   return sink.bins;

@@ -26,7 +26,7 @@ Region<T> region_of(const Request& request, wide_int box) {
 template <typename T, typename Bins>
 Bins visit_points(const Request& request, wide_int box, const Bins& bins) {
   WatchedBins<Bins> sink(bins, request.watch);
-  evaluate_region(request.definition, region_of<T>(request, box), sink);
+  visit_region(request.definition, region_of<T>(request, box), sink);
   sink.finish_bin();
   return sink.bins;
 }

@@ -26,6 +26,22 @@ __device__ inline PointRegion region_of_box(const Boxes& boxes, const Call& call
           map.rows, map.columns};
 }
 
+// Where a moved bin lies along an axis.
+template <typename T>
+struct MovedSide {
+  T start;
+  T length;
+};
+template <typename T>
+ROIPOOL_HD MovedSide<T> side_of_moved_bin(Definition definition, const Axis<T>& axis, int bin) {
+  if (rounds_boxes(definition)) {
+    const CornerGrid<T> grid = corner_grid(axis, rounded_box(axis), bin);
+    return {grid.start, grid.bin_length};
+  }
+  const MovedBin<T> moved = moved_bin(axis, sample_grid(axis), bin);
+  return {moved.grid.start + T(moved.number) * moved.grid.bin_length, moved.grid.bin_length};
+}
+
 // The cells that a bin can read along an axis, or a few more.
 __device__ inline Window cells_of_moved_bin(const Axis<Value>& axis, int bin) {
   const Value slack = Value(sizeof(Value) == 4 ? 1e-5 : 1e-13);
